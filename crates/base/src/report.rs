@@ -1,0 +1,301 @@
+//! What a program says while it works: plain lines, a progress bar on a terminal, or JSON events.
+//!
+//! Results go to standard output, everything else to standard error. With `--json` every line on standard output is
+//! one event: `{"event": "step" | "progress" | "warning" | "result" | "error", ...}`.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+use crate::{Exit, Failure};
+
+/// Who reads the output.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Mode {
+    /// A program: one JSON event a line on standard output.
+    Json,
+    /// A person at a terminal: progress bars on standard error.
+    Terminal,
+    /// A log: plain lines on standard error, progress at most every few seconds.
+    Plain,
+}
+
+/// The one door for everything a program says.
+#[derive(Clone, Copy, Debug)]
+pub struct Reporter {
+    mode: Mode,
+}
+
+/// How often plain lines and JSON events tell of progress.
+const PROGRESS_EVERY: Duration = Duration::from_secs(2);
+
+impl Reporter {
+    /// JSON where asked for; else by what standard error is.
+    pub fn detect(json: bool) -> Reporter {
+        let mode = match (json, std::io::stderr().is_terminal()) {
+            (true, _) => Mode::Json,
+            (false, true) => Mode::Terminal,
+            (false, false) => Mode::Plain,
+        };
+        Reporter { mode }
+    }
+
+    /// A reporter of a given mode.
+    pub fn new(mode: Mode) -> Reporter {
+        Reporter { mode }
+    }
+
+    /// The mode in use.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// A step that begins or ended: `name` is stable, `message` is for people.
+    pub fn step(&self, name: &str, message: &str) {
+        match self.mode {
+            Mode::Json => self.event("step", json!({"name": name, "message": message})),
+            _ => eprintln!("{message}"),
+        }
+    }
+
+    /// Something the user should know that stops nothing.
+    pub fn warning(&self, name: &str, message: &str) {
+        match self.mode {
+            Mode::Json => self.event("warning", json!({"name": name, "message": message})),
+            _ => eprintln!("warning: {message}"),
+        }
+    }
+
+    /// The outcome: `text` for people, `value` (an object) for programs.
+    pub fn result(&self, text: &str, value: Value) {
+        match self.mode {
+            Mode::Json => self.event("result", value),
+            _ if text.is_empty() => {}
+            _ => out_line(text),
+        }
+    }
+
+    /// The end of a run that failed. Returns the exit code to end with.
+    pub fn failure(&self, failure: &Failure) -> Exit {
+        match self.mode {
+            Mode::Json => self.event(
+                "error",
+                json!({
+                    "name": failure.name,
+                    "exit": failure.exit.code(),
+                    "exitName": failure.exit.name(),
+                    "message": failure.message,
+                    "causes": failure.chain(),
+                    "hint": failure.hint,
+                }),
+            ),
+            _ => {
+                eprintln!("error: {}", failure.message);
+                for cause in failure.chain() {
+                    eprintln!("  caused by: {cause}");
+                }
+                if let Some(hint) = &failure.hint {
+                    for line in hint.lines() {
+                        eprintln!("hint: {line}");
+                    }
+                }
+            }
+        }
+        failure.exit
+    }
+
+    /// Starts the progress of one long piece of work. `total` is in `unit`s where it is known.
+    pub fn progress(&self, what: &str, unit: Unit, total: Option<u64>) -> Progress {
+        let bar = (self.mode == Mode::Terminal).then(|| {
+            let bar = match total {
+                Some(total) => ProgressBar::new(total),
+                None => ProgressBar::new_spinner(),
+            };
+            let template = match (total.is_some(), unit) {
+                (true, Unit::Bytes) => "{msg} [{bar:24}] {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+                (true, _) => "{msg} [{bar:24}] {human_pos}/{human_len} {per_sec} {eta}",
+                (false, Unit::Bytes) => "{spinner} {msg} {bytes} {bytes_per_sec}",
+                (false, _) => "{spinner} {msg} {human_pos} {per_sec}",
+            };
+            bar.set_style(ProgressStyle::with_template(template).expect("a fixed template is well formed"));
+            bar.set_message(what.to_owned());
+            bar
+        });
+        let now = Instant::now();
+        Progress {
+            reporter: *self,
+            what: what.to_owned(),
+            unit,
+            total,
+            done: 0,
+            note: String::new(),
+            started: now,
+            told: now,
+            bar,
+        }
+    }
+
+    fn event(&self, kind: &str, value: Value) {
+        let mut object = serde_json::Map::new();
+        object.insert("event".into(), Value::String(kind.into()));
+        if let Value::Object(fields) = value {
+            object.extend(fields);
+        }
+        out_line(&Value::Object(object).to_string());
+    }
+}
+
+/// A reader that went away (`| head`) is no reason to panic in the middle of work on a node.
+fn out_line(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{text}");
+    let _ = out.flush();
+}
+
+/// What progress counts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Unit {
+    /// Bytes, shown with binary prefixes.
+    Bytes,
+    /// Keys of a store.
+    Keys,
+    /// Files.
+    Files,
+    /// Revisions written.
+    Revisions,
+}
+
+impl Unit {
+    fn name(self) -> &'static str {
+        match self {
+            Unit::Bytes => "bytes",
+            Unit::Keys => "keys",
+            Unit::Files => "files",
+            Unit::Revisions => "revisions",
+        }
+    }
+}
+
+/// The progress of one piece of work.
+#[derive(Debug)]
+pub struct Progress {
+    reporter: Reporter,
+    what: String,
+    unit: Unit,
+    total: Option<u64>,
+    done: u64,
+    note: String,
+    started: Instant,
+    told: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    /// `done` units are done in all; `note` is shown beside (such as bytes beside keys).
+    pub fn set(&mut self, done: u64, note: &str) {
+        self.done = done;
+        if self.note != note {
+            self.note = note.to_owned();
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+            bar.set_message(if note.is_empty() {
+                self.what.clone()
+            } else {
+                format!("{} ({note})", self.what)
+            });
+        } else if self.told.elapsed() >= PROGRESS_EVERY {
+            self.told = Instant::now();
+            self.tell();
+        }
+    }
+
+    /// Adds to what is done.
+    pub fn add(&mut self, more: u64) {
+        let note = std::mem::take(&mut self.note);
+        self.set(self.done + more, &note);
+    }
+
+    /// Ends it and says the sum.
+    pub fn finish(self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+            eprintln!("{}", self.line());
+        } else {
+            self.tell();
+        }
+    }
+
+    fn tell(&self) {
+        match self.reporter.mode {
+            Mode::Json => self.reporter.event(
+                "progress",
+                json!({
+                    "what": self.what,
+                    "unit": self.unit.name(),
+                    "done": self.done,
+                    "total": self.total,
+                    "note": self.note,
+                    "seconds": self.started.elapsed().as_secs_f64(),
+                }),
+            ),
+            _ => eprintln!("{}", self.line()),
+        }
+    }
+
+    fn line(&self) -> String {
+        let rate = self.done as f64 / self.started.elapsed().as_secs_f64().max(0.001);
+        let amount = |n: u64| match self.unit {
+            Unit::Bytes => human_bytes(n),
+            _ => format!("{n} {}", self.unit.name()),
+        };
+        let of = self
+            .total
+            .map(|total| format!(" of {}", amount(total)))
+            .unwrap_or_default();
+        let note = if self.note.is_empty() {
+            String::new()
+        } else {
+            format!(", {}", self.note)
+        };
+        format!(
+            "{}: {}{of}{note}, {}/s",
+            self.what,
+            amount(self.done),
+            amount(rate as u64)
+        )
+    }
+}
+
+/// Bytes with a binary prefix, as `1.5 MiB`.
+pub fn human_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for next in UNITS {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = next;
+    }
+    format!("{value:.1} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::human_bytes;
+
+    #[test]
+    fn bytes_read_well() {
+        assert_eq!(human_bytes(0), "0 B");
+        assert_eq!(human_bytes(1023), "1023 B");
+        assert_eq!(human_bytes(1536), "1.5 KiB");
+        assert_eq!(human_bytes(3 << 30), "3.0 GiB");
+    }
+}

@@ -1,0 +1,1 @@
+//! Black-box tests that drive the built programs.
