@@ -1,1 +1,37 @@
-//! To be written.
+//! The bundle: one `.tar.gz` that any `tar xzf` opens and that this crate reads in exactly one encoding.
+//!
+//! Reading goes in one direction: [`Unverified::open`] looks at the frame and at `bundle.json`, both still claims;
+//! [`Unverified::verify`] and [`Unverified::extract`] check every bit and give a [`Verified`]. A folder that `tar`
+//! made is checked by [`Folder::open`] and [`Folder::verify`]. Writing goes through [`seal`], which
+//! settles `bundle.json`, and [`Sealed::write`].
+//!
+//! This crate knows no template, no node and no program's purpose. Every byte of the format is drawn in
+//! `docs/bundle.md`.
+
+mod digest;
+mod error;
+mod extract;
+mod folder;
+mod gzip;
+mod layout;
+mod manifest;
+mod names;
+mod ordered;
+mod read;
+mod sums;
+mod tar;
+mod verified;
+mod verify;
+mod write;
+
+pub use digest::{Digest, Hasher};
+pub use error::{Class, Error};
+pub use folder::Folder;
+pub use manifest::{
+    Architecture, BUNDLE_JSON, DEFAULT_MTIME, FORMAT, FileEntry, FileMode, Image, Kind, MTIME_MAX, Manifest, NEEDS,
+    Origin, SHA256SUMS,
+};
+pub use names::{check_path, check_paths};
+pub use read::Unverified;
+pub use verified::{Verified, Watcher};
+pub use write::{Content, Draft, Input, Sealed, Written, seal};

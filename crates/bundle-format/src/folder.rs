@@ -1,0 +1,204 @@
+//! Checking a folder that was extracted by whatever means.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::layout::{Body, Layout};
+use crate::manifest::BUNDLE_JSON_MAX;
+use crate::ordered::ordered;
+use crate::verified::Watcher;
+use crate::{BUNDLE_JSON, Digest, Error, Hasher, Manifest, Verified};
+
+/// An extracted bundle whose `bundle.json` is well formed. What it says is not yet true.
+#[derive(Debug)]
+pub struct Folder {
+    root: PathBuf,
+    manifest: Manifest,
+    layout: Layout,
+}
+
+/// One file that must be in the folder.
+struct Expected {
+    size: u64,
+    mode: u32,
+    sha256: Digest,
+}
+
+impl Folder {
+    /// Reads `bundle.json` of the folder, and nothing else.
+    pub fn open(root: &Path) -> Result<Folder, Error> {
+        let path = root.join(BUNDLE_JSON);
+        let wrong = |found: String| Error::Folder {
+            path: path.clone(),
+            found,
+        };
+        let file = match open_file(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(wrong("it is missing: this is not the folder of a bundle".into()));
+            }
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+                return Err(wrong("it is a symbolic link".into()));
+            }
+            Err(source) => {
+                return Err(Error::Io {
+                    action: "open",
+                    path,
+                    source,
+                });
+            }
+        };
+        let mut bytes = Vec::new();
+        file.take(BUNDLE_JSON_MAX + 1)
+            .read_to_end(&mut bytes)
+            .map_err(Error::io("read", &path))?;
+        if bytes.len() as u64 > BUNDLE_JSON_MAX {
+            return Err(wrong(format!("it is longer than {BUNDLE_JSON_MAX} bytes")));
+        }
+        let manifest = Manifest::parse(&bytes)?;
+        let layout = Layout::new(&manifest)?;
+        Ok(Folder {
+            root: root.into(),
+            manifest,
+            layout,
+        })
+    }
+
+    /// What the folder claims to hold.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The id that the folder claims.
+    pub fn id(&self) -> Digest {
+        self.layout.id
+    }
+
+    /// Checks that the folder holds exactly the bundle's files, each with its bytes and mode, and no link. `watcher`
+    /// hears of the bytes that were read.
+    pub fn verify(self, jobs: usize, watcher: &mut dyn Watcher) -> Result<Verified, Error> {
+        let mut expected: BTreeMap<&str, Option<Expected>> = BTreeMap::new();
+        for entry in &self.layout.entries {
+            let sha256 = match entry.body {
+                Body::Folder => {
+                    expected.insert(&entry.path, None);
+                    continue;
+                }
+                Body::Manifest => self.layout.id,
+                Body::Sums => Digest::of(&self.layout.sums),
+                Body::File(index) => self.manifest.files[index].sha256,
+            };
+            let (size, mode) = (entry.size, entry.mode);
+            expected.insert(&entry.path, Some(Expected { size, mode, sha256 }));
+        }
+        let mut missing: BTreeSet<String> = expected.keys().map(|path| (*path).to_owned()).collect();
+        self.walk(Path::new(""), &expected, &mut missing)?;
+        if let Some(path) = missing.into_iter().next() {
+            return Err(self.wrong(&path, "it is missing"));
+        }
+        let files: Vec<(&str, &Expected)> = expected
+            .iter()
+            .filter_map(|(path, expected)| Some((*path, expected.as_ref()?)))
+            .collect();
+        let (total, mut done) = (files.iter().map(|(_, expected)| expected.size).sum(), 0);
+        let worker = || |index: usize| self.check_file(files[index].0, files[index].1);
+        ordered(jobs, files.len(), worker, |index, ()| {
+            done += files[index].1.size;
+            watcher.tell(done, total)
+        })?;
+        Ok(Verified {
+            id: self.layout.id,
+            root: Some(self.root),
+            manifest: self.manifest,
+        })
+    }
+
+    fn wrong(&self, path: &str, found: impl Into<String>) -> Error {
+        Error::Folder {
+            path: self.root.join(path),
+            found: found.into(),
+        }
+    }
+
+    /// Compares names and kinds; strikes what it finds off `missing`.
+    fn walk(
+        &self,
+        folder: &Path,
+        expected: &BTreeMap<&str, Option<Expected>>,
+        missing: &mut BTreeSet<String>,
+    ) -> Result<(), Error> {
+        missing.remove(folder.to_str().unwrap_or_default());
+        let full = self.root.join(folder);
+        let mut found: Vec<_> = std::fs::read_dir(&full)
+            .and_then(|entries| entries.collect::<Result<Vec<_>, _>>())
+            .map_err(Error::io("read", &full))?;
+        found.sort_by_key(|entry| entry.file_name());
+        for entry in found {
+            let path = folder.join(entry.file_name());
+            let text = path.to_string_lossy().into_owned();
+            let kind = entry.file_type().map_err(Error::io("read", entry.path()))?;
+            match expected.get(text.as_str()) {
+                None => return Err(self.wrong(&text, "it is not in the bundle")),
+                Some(None) if kind.is_dir() => self.walk(&path, expected, missing)?,
+                Some(Some(_)) if kind.is_file() => {
+                    missing.remove(&text);
+                }
+                Some(_) if kind.is_symlink() => return Err(self.wrong(&text, "it is a symbolic link")),
+                Some(None) => return Err(self.wrong(&text, "it must be a folder")),
+                Some(Some(_)) => return Err(self.wrong(&text, "it must be a regular file")),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_file(&self, path: &str, expected: &Expected) -> Result<(), Error> {
+        let full = self.root.join(path);
+        let mut file = open_file(&full).map_err(Error::io("open", &full))?;
+        let data = file.metadata().map_err(Error::io("read", &full))?;
+        if !data.is_file() {
+            return Err(self.wrong(path, "it must be a regular file"));
+        }
+        if data.len() != expected.size {
+            return Err(self.wrong(path, format!("it has {} bytes, expected {}", data.len(), expected.size)));
+        }
+        // A umask may have taken bits from the others; what counts is whether its owner can run it, and no set-id bit.
+        let (found, wanted) = (data.mode() & 0o7777, expected.mode);
+        if found & 0o7000 != 0 || (found & 0o100) != (wanted & 0o100) {
+            return Err(self.wrong(path, format!("its mode is {found:04o}, expected {wanted:04o}")));
+        }
+        let mut hasher = Hasher::new();
+        let mut buffer = vec![0; 1 << 20];
+        // One byte more than expected is enough to see that the file grew; the digest then differs.
+        let mut left = expected.size + 1;
+        while left > 0 {
+            let part = buffer.len().min(left as usize);
+            let read = file.read(&mut buffer[..part]).map_err(Error::io("read", &full))?;
+            if read == 0 {
+                break;
+            }
+            hasher.update(&buffer[..read]);
+            left -= read as u64;
+        }
+        let found = hasher.finish();
+        match found == expected.sha256 {
+            true => Ok(()),
+            false => Err(Error::Checksum {
+                path: path.into(),
+                found,
+                expected: expected.sha256,
+            }),
+        }
+    }
+}
+
+/// Opens a file that is no link and, should it be a pipe, does not wait for it.
+fn open_file(path: &Path) -> std::io::Result<File> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits() as i32)
+        .open(path)
+}

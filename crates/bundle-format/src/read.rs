@@ -1,0 +1,271 @@
+//! Opening an archive: its frame and its `bundle.json`, both still claims.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::gzip::{Decoder, HEADER, Header, TRAILER_TAIL, Trailer};
+use crate::layout::{Layout, cut};
+use crate::manifest::BUNDLE_JSON_MAX;
+use crate::{BUNDLE_JSON, Digest, Error, Manifest, tar};
+
+/// An archive whose frame and manifest are well formed. What they say is not yet true.
+#[derive(Debug)]
+pub struct Unverified {
+    pub(crate) path: PathBuf,
+    pub(crate) file: File,
+    pub(crate) manifest: Manifest,
+    pub(crate) layout: Layout,
+    pub(crate) trailer: Trailer,
+    length: u64,
+}
+
+impl Unverified {
+    /// Reads the first entry and the trailer, and nothing else.
+    pub fn open(path: &Path) -> Result<Unverified, Error> {
+        let file = File::open(path).map_err(Error::io("open", path))?;
+        let data = file.metadata().map_err(Error::io("read", path))?;
+        if !data.is_file() {
+            return Err(Error::NotABundle {
+                path: path.into(),
+                found: "it is no regular file".into(),
+            });
+        }
+        let frame = Frame {
+            path,
+            file: &file,
+            length: data.len(),
+        };
+        let (bundle_json, front) = frame.first_entry()?;
+        let manifest = Manifest::parse(&bundle_json)?;
+        let trailer = frame.trailer()?;
+        let layout = Layout::new(&manifest)?;
+        let (found, expected) = (trailer.members.len(), layout.chunks.len());
+        let at_trailer = |found: String| Error::Frame {
+            path: path.into(),
+            offset: data.len() - trailer.encode().len() as u64,
+            found,
+        };
+        if found != expected {
+            return Err(at_trailer(format!(
+                "the table has {found} members, bundle.json gives {expected}"
+            )));
+        }
+        if trailer.members[..front.len()] != front {
+            return Err(at_trailer(
+                "the table has other lengths than the members of bundle.json".into(),
+            ));
+        }
+        let length = data.len();
+        Ok(Unverified {
+            path: path.into(),
+            file,
+            manifest,
+            layout,
+            trailer,
+            length,
+        })
+    }
+
+    /// What the archive claims to hold.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The id that the archive claims.
+    pub fn id(&self) -> Digest {
+        self.layout.id
+    }
+
+    /// The archive's length in bytes.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// How many bytes of the archive each file of the manifest claims to take, in the manifest's order.
+    pub fn packed_sizes(&self) -> Vec<u64> {
+        let mut sizes = vec![0; self.manifest.files.len()];
+        for (chunk, length) in self.layout.chunks.iter().zip(&self.trailer.members) {
+            if let Some(crate::layout::Body::File(index)) = self.layout.entry(*chunk).map(|entry| entry.body) {
+                sizes[index] += u64::from(*length);
+            }
+        }
+        sizes
+    }
+}
+
+/// The file as a row of gzip members.
+struct Frame<'a> {
+    path: &'a Path,
+    file: &'a File,
+    length: u64,
+}
+
+impl Frame<'_> {
+    fn error(&self, offset: u64, found: impl Into<String>) -> Error {
+        Error::Frame {
+            path: self.path.into(),
+            offset,
+            found: found.into(),
+        }
+    }
+
+    fn truncated(&self, found: impl Into<String>) -> Error {
+        Error::Truncated {
+            path: self.path.into(),
+            length: self.length,
+            found: found.into(),
+        }
+    }
+
+    fn read<const N: usize>(&self, offset: u64) -> Result<[u8; N], Error> {
+        let mut bytes = [0; N];
+        self.file
+            .read_exact_at(&mut bytes, offset)
+            .map_err(Error::io("read", self.path))?;
+        Ok(bytes)
+    }
+
+    fn header(&self, offset: u64) -> Result<Header, Error> {
+        if offset + HEADER as u64 > self.length {
+            return Err(self.truncated(format!("inside the header of the gzip member at byte {offset}")));
+        }
+        Header::decode(&self.read(offset)?).map_err(|found| self.error(offset, found))
+    }
+
+    /// One whole member and its length in the file.
+    fn member(&self, decoder: &mut Decoder, offset: u64) -> Result<(Vec<u8>, u32), Error> {
+        let header = self.header(offset)?;
+        if offset + header.member() > self.length {
+            let missing = offset + header.member() - self.length;
+            return Err(self.truncated(format!("{missing} bytes before the end of the member at byte {offset}")));
+        }
+        let mut member = vec![0; header.member() as usize];
+        self.file
+            .read_exact_at(&mut member, offset)
+            .map_err(Error::io("read", self.path))?;
+        let bytes = decoder
+            .member(header, &member, Vec::new())
+            .map_err(|found| self.error(offset, found))?;
+        Ok((bytes, member.len() as u32))
+    }
+
+    /// The bytes of `bundle.json` and the lengths of the members that hold them.
+    fn first_entry(&self) -> Result<(Vec<u8>, Vec<u32>), Error> {
+        if self.length == 0 {
+            return Err(self.truncated("it is empty"));
+        }
+        let not_ours = |found: &str| Error::NotABundle {
+            path: self.path.into(),
+            found: found.into(),
+        };
+        if self.length >= 2 && self.read::<2>(0)? != [0x1f, 0x8b] {
+            return Err(not_ours("it does not begin as a gzip file"));
+        }
+        let mut decoder = Decoder::new();
+        let (mut stream, length) = self.member(&mut decoder, 0)?;
+        let mut lengths = vec![length];
+        let Some(header) = stream.first_chunk::<512>() else {
+            return Err(not_ours("its first member holds no tar header"));
+        };
+        let name = tar::stated_name(header);
+        if name.split_once('/').map(|(_, rest)| rest) != Some(BUNDLE_JSON) {
+            return Err(not_ours(&format!(
+                "its first entry is {}, expected {BUNDLE_JSON}",
+                tar::describe(header)
+            )));
+        }
+        let size = tar::stated_size(header).filter(|size| *size <= BUNDLE_JSON_MAX);
+        let Some(size) = size else {
+            return Err(Error::Entry {
+                path: self.path.into(),
+                entry: BUNDLE_JSON.into(),
+                found: format!("{}; at most {BUNDLE_JSON_MAX} bytes are read", tar::describe(header)),
+            });
+        };
+        let mut offset = u64::from(length);
+        for (index, (_, length)) in cut(size).enumerate() {
+            if index > 0 {
+                let (bytes, packed) = self.member(&mut decoder, offset)?;
+                offset += u64::from(packed);
+                lengths.push(packed);
+                stream.extend_from_slice(&bytes);
+            }
+            let expected = index as u64 * crate::gzip::CUT + length;
+            if stream.len() as u64 != expected {
+                let found = stream.len();
+                return Err(self.error(
+                    offset,
+                    format!("bundle.json has {found} bytes up to here, expected {expected}"),
+                ));
+            }
+        }
+        stream.drain(..512);
+        stream.truncate(size as usize);
+        Ok((stream, lengths))
+    }
+
+    /// The trailer, which must end the file and account for all bytes before it.
+    fn trailer(&self) -> Result<Trailer, Error> {
+        let Some(start) = self.length.checked_sub(TRAILER_TAIL as u64) else {
+            return Err(self.truncated("before the trailer"));
+        };
+        let stated = Trailer::stated_length(&self.read(start)?);
+        let Some(length) = stated.filter(|length| *length <= self.length) else {
+            return Err(self.why_no_trailer());
+        };
+        let offset = self.length - length;
+        let mut bytes = vec![0; length as usize];
+        self.file
+            .read_exact_at(&mut bytes, offset)
+            .map_err(Error::io("read", self.path))?;
+        let Ok(trailer) = Trailer::decode(&bytes) else {
+            return Err(self.why_no_trailer());
+        };
+        let sum: u64 = trailer.members.iter().map(|length| u64::from(*length)).sum();
+        if sum != offset {
+            return Err(self.error(
+                offset,
+                format!("the table accounts for {sum} bytes, {offset} stand before it"),
+            ));
+        }
+        Ok(trailer)
+    }
+
+    /// Walks the members' headers to say where the file stops being a bundle.
+    fn why_no_trailer(&self) -> Error {
+        let mut offset = 0;
+        loop {
+            if offset == self.length {
+                return self.truncated("before the trailer");
+            }
+            if offset + HEADER as u64 > self.length {
+                return self.truncated(format!("inside the header of the gzip member at byte {offset}"));
+            }
+            let start = match self.read::<HEADER>(offset) {
+                Ok(start) => start,
+                Err(error) => return error,
+            };
+            if start[12..14] == *b"QT" {
+                let data = u64::from(u16::from_le_bytes([start[14], start[15]]));
+                let end = offset + 16 + data + 10;
+                return match end.cmp(&self.length) {
+                    std::cmp::Ordering::Greater => self.truncated(format!("inside the trailer at byte {offset}")),
+                    std::cmp::Ordering::Equal => self.error(offset, "the trailer is not the canonical one"),
+                    std::cmp::Ordering::Less => {
+                        self.error(end, format!("{} bytes follow the end of the bundle", self.length - end))
+                    }
+                };
+            }
+            let header = match Header::decode(&start) {
+                Ok(header) => header,
+                Err(found) => return self.error(offset, found),
+            };
+            if offset + header.member() > self.length {
+                let missing = offset + header.member() - self.length;
+                return self.truncated(format!("{missing} bytes before the end of the member at byte {offset}"));
+            }
+            offset += header.member();
+        }
+    }
+}

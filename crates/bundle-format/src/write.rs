@@ -1,0 +1,338 @@
+//! Writing a bundle: the same inputs give the same bytes, whatever the machine, the user or the number of threads.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::gzip::{Encoder, MEMBERS_MAX, Trailer};
+use crate::layout::{Body, Chunk, Layout};
+use crate::manifest::{FORMAT, NEEDS, SIZE_MAX};
+use crate::ordered::ordered;
+use crate::verified::Watcher;
+use crate::{Architecture, Digest, Error, FileEntry, FileMode, Hasher, Image, Kind, Manifest, Origin};
+
+/// What a bundle is called and when it was made.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    /// The bundle's name.
+    pub name: String,
+    /// The bundle's version.
+    pub version: String,
+    /// The architecture of everything in it.
+    pub architecture: Architecture,
+    /// The time of every entry, in seconds since 1970.
+    pub mtime: u64,
+    /// The images under `images/`.
+    pub images: Vec<Image>,
+}
+
+/// One file to pack.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// Its path in the bundle's folder.
+    pub path: String,
+    /// What it is for.
+    pub kind: Kind,
+    /// Its mode in the bundle.
+    pub mode: FileMode,
+    /// Where it came from, as `bundle.json` says it.
+    pub origin: Origin,
+    /// Where its bytes are.
+    pub content: Content,
+}
+
+/// Where the bytes of an input are.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// In memory.
+    Bytes(Vec<u8>),
+    /// In a whole file.
+    File(PathBuf),
+    /// In a part of a file, such as a layer in an archive of images.
+    Part {
+        /// The file.
+        path: PathBuf,
+        /// Where the part begins.
+        offset: u64,
+        /// How long it is.
+        length: u64,
+    },
+}
+
+/// A bundle whose inputs were read once: its id is known, its archive not yet written.
+#[derive(Debug)]
+pub struct Sealed {
+    manifest: Manifest,
+    layout: Layout,
+    /// In the order of the manifest's files.
+    contents: Vec<Packed>,
+}
+
+#[derive(Debug)]
+struct Packed {
+    content: Content,
+    /// Compressed already: stored as it is.
+    stored: bool,
+}
+
+/// What was written.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// The bundle's id.
+    pub id: Digest,
+    /// The archive's length in bytes.
+    pub size: u64,
+    /// The digest of the whole archive.
+    pub sha256: Digest,
+}
+
+/// Reads every input once and settles `bundle.json`. `watcher` hears of the bytes read.
+pub fn seal(draft: Draft, mut inputs: Vec<Input>, jobs: usize, watcher: &mut dyn Watcher) -> Result<Sealed, Error> {
+    inputs.sort_by(|a, b| a.path.cmp(&b.path));
+    crate::names::check_paths(inputs.iter().map(|input| input.path.as_str()))?;
+    let mut sizes = Vec::with_capacity(inputs.len());
+    for input in &inputs {
+        let size = input.content.size()?;
+        if size > SIZE_MAX {
+            return Err(Error::Input {
+                path: input.content.name(),
+                found: format!("it has {size} bytes, {SIZE_MAX} are the most"),
+            });
+        }
+        sizes.push(size);
+    }
+    let (total, mut done) = (sizes.iter().sum(), 0);
+    let (mut files, mut contents) = (Vec::new(), Vec::new());
+    let work = || |index: usize| read_once(&inputs[index].content, sizes[index]);
+    ordered(jobs, inputs.len(), work, |index, (sha256, stored)| {
+        let Input {
+            path,
+            kind,
+            mode,
+            origin,
+            content,
+        } = inputs[index].clone();
+        files.push(FileEntry {
+            kind,
+            mode,
+            origin,
+            path,
+            sha256,
+            size: sizes[index],
+        });
+        contents.push(Packed { content, stored });
+        done += sizes[index];
+        watcher.tell(done, total)
+    })?;
+    let mut images = draft.images;
+    images.sort_by(|a, b| a.name.cmp(&b.name));
+    let manifest = Manifest {
+        architecture: draft.architecture,
+        files,
+        format: FORMAT,
+        images,
+        mtime: draft.mtime,
+        name: draft.name,
+        needs: NEEDS.to_owned(),
+        version: draft.version,
+    };
+    manifest.check()?;
+    let layout = Layout::new(&manifest)?;
+    if layout.chunks.len() > MEMBERS_MAX {
+        return Err(Error::Input {
+            path: manifest.folder(),
+            found: format!(
+                "it needs {} gzip members, {MEMBERS_MAX} are the most",
+                layout.chunks.len()
+            ),
+        });
+    }
+    Ok(Sealed {
+        manifest,
+        layout,
+        contents,
+    })
+}
+
+impl Sealed {
+    /// What the bundle says about itself.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The bundle's id.
+    pub fn id(&self) -> Digest {
+        self.layout.id
+    }
+
+    /// Writes the archive to `out`, which `out_path` names in errors. `watcher` hears of the bytes packed.
+    pub fn write(
+        &self,
+        out: &mut dyn Write,
+        out_path: &Path,
+        jobs: usize,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Written, Error> {
+        let total = self.layout.chunks.iter().map(|chunk| chunk.length).sum();
+        let (mut done, mut size) = (0, 0);
+        let (mut before_trailer, mut of_file) = (Hasher::new(), Hasher::new());
+        let mut members = Vec::with_capacity(self.layout.chunks.len());
+        let worker = || {
+            let mut encoder = Encoder::new();
+            move |index: usize| {
+                let chunk = self.layout.chunks[index];
+                let bytes = self.fill(chunk)?;
+                let member = encoder.member(&bytes, self.stored(chunk));
+                Ok((bytes, member))
+            }
+        };
+        ordered(
+            jobs,
+            self.layout.chunks.len(),
+            worker,
+            |index, (bytes, member): (Vec<u8>, Vec<u8>)| {
+                let chunk = self.layout.chunks[index];
+                if let Some(Body::File(file)) = self.layout.entry(chunk).map(|entry| entry.body) {
+                    of_file.update(&bytes[self.layout.parts(chunk).content]);
+                    let last = self.layout.chunks[index + 1].entry != chunk.entry;
+                    if last && std::mem::take(&mut of_file).finish() != self.manifest.files[file].sha256 {
+                        return Err(changed(&self.contents[file].content));
+                    }
+                }
+                before_trailer.update(&member);
+                out.write_all(&member).map_err(Error::io("write", out_path))?;
+                size += member.len() as u64;
+                members.push(u32::try_from(member.len()).expect("a member is little longer than its bytes"));
+                done += chunk.length;
+                watcher.tell(done, total)
+            },
+        )?;
+        let mut whole = before_trailer.clone();
+        let trailer = Trailer {
+            members,
+            sha256: before_trailer.finish(),
+        }
+        .encode();
+        whole.update(&trailer);
+        out.write_all(&trailer).map_err(Error::io("write", out_path))?;
+        Ok(Written {
+            id: self.layout.id,
+            size: size + trailer.len() as u64,
+            sha256: whole.finish(),
+        })
+    }
+
+    fn stored(&self, chunk: Chunk) -> bool {
+        match self.layout.entry(chunk).map(|entry| entry.body) {
+            Some(Body::File(index)) => self.contents[index].stored,
+            _ => false,
+        }
+    }
+
+    /// The uncompressed bytes of a chunk.
+    fn fill(&self, chunk: Chunk) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; chunk.length as usize];
+        let Some(entry) = self.layout.entry(chunk) else {
+            return Ok(bytes);
+        };
+        let parts = self.layout.parts(chunk);
+        bytes[parts.header.clone()].copy_from_slice(&entry.header[..parts.header.len()]);
+        let offset = chunk.start.saturating_sub(crate::tar::BLOCK);
+        let content = &mut bytes[parts.content];
+        let part = offset as usize..offset as usize + content.len();
+        match entry.body {
+            Body::Manifest => content.copy_from_slice(&self.layout.bundle_json[part]),
+            Body::Sums => content.copy_from_slice(&self.layout.sums[part]),
+            Body::File(index) => self.contents[index].content.read_at(offset, content)?,
+            Body::Folder => {}
+        }
+        Ok(bytes)
+    }
+}
+
+impl Content {
+    /// What to call it in an error.
+    fn name(&self) -> String {
+        match self {
+            Content::Bytes(_) => "a rendered file".into(),
+            Content::File(path) | Content::Part { path, .. } => path.display().to_string(),
+        }
+    }
+
+    fn size(&self) -> Result<u64, Error> {
+        match self {
+            Content::Bytes(bytes) => Ok(bytes.len() as u64),
+            Content::Part { length, .. } => Ok(*length),
+            Content::File(path) => {
+                let data = std::fs::metadata(path).map_err(Error::io("read", path))?;
+                match data.is_file() {
+                    true => Ok(data.len()),
+                    false => Err(Error::Input {
+                        path: self.name(),
+                        found: "it is no regular file".into(),
+                    }),
+                }
+            }
+        }
+    }
+
+    /// Fills `out` from `offset` on.
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        let (path, start) = match self {
+            Content::Bytes(bytes) => {
+                out.copy_from_slice(&bytes[offset as usize..offset as usize + out.len()]);
+                return Ok(());
+            }
+            Content::File(path) => (path, 0),
+            Content::Part { path, offset, .. } => (path, *offset),
+        };
+        if out.is_empty() {
+            return Ok(());
+        }
+        let file = File::open(path).map_err(Error::io("read", path))?;
+        match file.read_exact_at(out, start + offset) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(changed(self)),
+            other => other.map_err(Error::io("read", path)),
+        }
+    }
+}
+
+fn changed(content: &Content) -> Error {
+    Error::Input {
+        path: content.name(),
+        found: "it changed while it was being packed".into(),
+    }
+}
+
+/// The digest of `size` bytes, and whether they are compressed already.
+fn read_once(content: &Content, size: u64) -> Result<(Digest, bool), Error> {
+    if let Content::Bytes(bytes) = content {
+        return Ok((Digest::of(bytes), compressed_already(bytes)));
+    }
+    let mut hasher = Hasher::new();
+    let (mut offset, mut stored) = (0, false);
+    let mut buffer = vec![0; 1 << 20];
+    while offset < size {
+        let part = &mut buffer[..(size - offset).min(1 << 20) as usize];
+        content.read_at(offset, part)?;
+        if offset == 0 {
+            stored = compressed_already(part);
+        }
+        hasher.update(part);
+        offset += part.len() as u64;
+    }
+    Ok((hasher.finish(), stored))
+}
+
+/// Whether the first bytes are those of a compressed file: gzip, zstd, xz, bzip2 or zip.
+fn compressed_already(start: &[u8]) -> bool {
+    const STARTS: [&[u8]; 5] = [
+        &[0x1f, 0x8b, 8],
+        &[0x28, 0xb5, 0x2f, 0xfd],
+        &[0xfd, b'7', b'z', b'X', b'Z', 0],
+        b"BZh",
+        b"PK\x03\x04",
+    ];
+    STARTS.iter().any(|magic| start.starts_with(magic))
+}
