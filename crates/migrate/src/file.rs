@@ -1,0 +1,33 @@
+//! What a move must know of a closed store file.
+
+use std::path::Path;
+
+use quantykube_store_file::Frozen;
+
+use crate::copy::file_error;
+use crate::error::Error;
+
+/// A closed store file as it stands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FileState {
+    /// Its head revision.
+    pub revision: i64,
+    /// The revision at which it was copied from an etcd, if it was.
+    pub imported: Option<i64>,
+}
+
+impl FileState {
+    /// Whether nothing was written to it since it was copied.
+    pub fn untouched(self) -> bool {
+        self.imported == Some(self.revision)
+    }
+}
+
+/// Reads a store file that no server holds.
+pub fn file_state(path: &Path) -> Result<FileState, Error> {
+    let frozen = Frozen::open(path).map_err(|source| file_error(path, source))?;
+    Ok(FileState {
+        revision: frozen.revision(),
+        imported: frozen.imported(),
+    })
+}
