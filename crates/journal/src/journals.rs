@@ -1,12 +1,22 @@
 //! The folder of all journals: list them, begin a move, go on with the open one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use quantykube_base::{Exit, Failure};
+use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use crate::plan::{Plan, Step};
-use crate::system::{Lock, System};
+use crate::log::{self, Log, LogError, Record};
+use crate::plan::{self, Plan, Step, Unsound};
+use crate::recovery::Request;
+use crate::run;
+use crate::state::{End, Event, Heading, IllegalEvent, State};
+use crate::system::{Entry, Lock, Meta, System, SystemError};
+
+/// What a journal sets aside so that the way back can be noted on a full disk, in bytes.
+const RESERVE: usize = 64 << 10;
+/// A journal under construction, under the root. Never a move: dropped by the next run.
+const UNFINISHED: &str = ".new";
 
 /// All journals of a node, under one folder.
 #[derive(Clone, Debug)]
@@ -23,29 +33,70 @@ impl Journals {
         Journals { root: root.into() }
     }
 
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// All journals, oldest first. Takes no lock: a move may be under way.
-    pub fn list(&self, _system: &dyn System) -> Result<Vec<Summary>, Error> {
-        unimplemented!()
+    pub fn list(&self, system: &dyn System) -> Result<Vec<Summary>, Error> {
+        let mut found = Vec::new();
+        for (number, id) in self.names(system)? {
+            found.push(Stored::read(system, &self.root.join(&id), &id)?.summary(number)?);
+        }
+        Ok(found)
     }
 
     /// The move that is neither done nor put back, if there is one.
-    pub fn open_move(&self, _system: &dyn System) -> Result<Option<Summary>, Error> {
-        unimplemented!()
+    pub fn open_move(&self, system: &dyn System) -> Result<Option<Summary>, Error> {
+        Ok(self
+            .list(system)?
+            .into_iter()
+            .rev()
+            .find(|j| matches!(j.status, Status::Open { .. })))
     }
 
     /// The newest install of a move that is in force: done, and not undone by a later plan.
-    pub fn in_force(&self, _system: &dyn System, _move_name: &str) -> Result<Option<Summary>, Error> {
-        unimplemented!()
+    pub fn in_force(&self, system: &dyn System, move_name: &str) -> Result<Option<Summary>, Error> {
+        let newest = self.list(system)?.into_iter().rev();
+        let newest = newest
+            .filter(|j| j.plan.name == move_name && j.status == Status::Moved)
+            .take(1);
+        Ok(newest
+            .into_iter()
+            .find(|j| j.plan.direction == plan::Direction::Install))
     }
 
     /// The number that the next journal gets.
-    pub fn next_number(&self, _system: &dyn System) -> Result<u32, Error> {
-        unimplemented!()
+    pub fn next_number(&self, system: &dyn System) -> Result<u32, Error> {
+        Ok(self.names(system)?.last().map_or(0, |(number, _)| *number) + 1)
     }
 
     /// Takes the lock. [`Error::Locked`] where another process has it.
-    pub fn lock(&self, _system: &mut dyn System) -> Result<Session, Error> {
-        unimplemented!()
+    pub fn lock(&self, system: &mut dyn System) -> Result<Session, Error> {
+        make_root(system, &self.root)?;
+        let path = self.root.join("lock");
+        match system.lock(&path)? {
+            Some(lock) => Ok(Session {
+                journals: self.clone(),
+                _lock: lock,
+            }),
+            None => Err(Error::Locked { path }),
+        }
+    }
+
+    /// Numbers and names of the journals, in the order of their numbers.
+    fn names(&self, system: &dyn System) -> Result<Vec<(u32, String)>, Error> {
+        if system.look(&self.root)?.is_none() {
+            return Ok(Vec::new());
+        }
+        let mut names = Vec::new();
+        for name in system.list(&self.root)? {
+            let number = name.split_once('-').and_then(|(number, _)| number.parse().ok());
+            names.extend(number.map(|number| (number, name)));
+        }
+        names.sort();
+        Ok(names)
     }
 }
 
@@ -63,25 +114,236 @@ impl Session {
 
     /// Begins a move and runs it to its end: moved, as before, open or stuck.
     /// An error means that nothing was begun, or that the journal itself cannot be used.
-    pub fn run(&self, _plan: &Plan, _system: &mut dyn System, _observer: &mut dyn Observer) -> Result<Outcome, Error> {
-        unimplemented!()
+    pub fn run(&self, plan: &Plan, system: &mut dyn System, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+        plan.check()?;
+        is_this_machine(system, plan)?;
+        if let Some(open) = self.journals.open_move(system)? {
+            return Err(Error::OpenMove { id: open.id });
+        }
+        let mut journal = self.begin(plan, system)?;
+        run::go(&mut journal, Request::GoOn, system, observer)
     }
 
     /// Goes on with the open move in the direction it has. [`Error::NoOpenMove`] where there is none.
-    pub fn resume(&self, _system: &mut dyn System, _observer: &mut dyn Observer) -> Result<Outcome, Error> {
-        unimplemented!()
+    pub fn resume(&self, system: &mut dyn System, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+        let mut journal = self.reopen(system)?;
+        run::go(&mut journal, Request::GoOn, system, observer)
     }
 
     /// Walks the open move back. Where there is no way back any more the move is finished instead, and the outcome says
     /// so. [`Error::NoOpenMove`] where there is none: what is done is undone by a plan of its own.
-    pub fn undo(&self, _system: &mut dyn System, _observer: &mut dyn Observer) -> Result<Outcome, Error> {
-        unimplemented!()
+    pub fn undo(&self, system: &mut dyn System, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+        let mut journal = self.reopen(system)?;
+        run::go(&mut journal, Request::Undo, system, observer)
     }
 
     /// Closes a stuck move as moved whose way back is barred and of which only probes are missing, so that a plan of
-    /// its own can undo it. Fails on any other.
-    pub fn accept(&self, _system: &mut dyn System) -> Result<Outcome, Error> {
-        unimplemented!()
+    /// its own can undo it. [`Error::NotAcceptable`] on any other.
+    pub fn accept(&self, system: &mut dyn System) -> Result<Outcome, Error> {
+        let mut journal = self.reopen(system)?;
+        if !journal.state.acceptable() {
+            return Err(Error::NotAcceptable { id: journal.id });
+        }
+        journal.note(system, &Event::Accepted)?;
+        Ok(run::outcome(&journal, Request::GoOn, None))
+    }
+
+    /// The instant a move exists is the rename of its folder, whole and synced, to its name.
+    fn begin(&self, plan: &Plan, system: &mut dyn System) -> Result<Journal, Error> {
+        let root = &self.journals.root;
+        let id = format!("{}-{}", self.journals.next_number(system)?, plan.slug());
+        let new = root.join(UNFINISHED);
+        drop_tree(system, &new)?;
+        let text = serde_json::to_vec_pretty(plan).expect("a plan is plain data");
+        let digest: [u8; 32] = Sha256::digest(&text).into();
+        let private = Meta::mode(0o600);
+        system.make_dir(&new, 0o700)?;
+        for (name, bytes) in [
+            ("plan.json", text),
+            ("log", log::header(&digest)),
+            ("reserve", vec![b'\n'; RESERVE]),
+        ] {
+            system.create(&new.join(name), &bytes, &private)?;
+            system.sync(&new.join(name))?;
+        }
+        for name in ["kept", "out"] {
+            system.make_dir(&new.join(name), 0o700)?;
+            system.sync_dir(&new.join(name))?;
+        }
+        system.sync_dir(&new)?;
+        let folder = root.join(&id);
+        system.rename_new(&new, &folder)?;
+        system.sync_dir(root)?;
+        let (log, _) = Log::open(system, &folder.join("log"), &digest)?;
+        Ok(Journal {
+            id,
+            folder,
+            plan: plan.clone(),
+            state: State::new(plan),
+            log,
+            trouble: Vec::new(),
+        })
+    }
+
+    fn reopen(&self, system: &mut dyn System) -> Result<Journal, Error> {
+        let Some(open) = self.journals.open_move(system)? else {
+            return Err(Error::NoOpenMove);
+        };
+        is_this_machine(system, &open.plan)?;
+        // After a kill the rename that made the move may be in memory only.
+        system.sync_dir(&self.journals.root)?;
+        let stored = Stored::read(system, &open.folder, &open.id)?;
+        let (log, records) = Log::open(system, &open.folder.join("log"), &stored.digest)?;
+        let (state, trouble) = replay(&stored.plan, &records, &open.folder)?;
+        Ok(Journal {
+            id: open.id,
+            folder: open.folder,
+            plan: stored.plan,
+            state,
+            log,
+            trouble,
+        })
+    }
+}
+
+/// The move under way.
+pub(crate) struct Journal {
+    pub id: String,
+    pub folder: PathBuf,
+    pub plan: Plan,
+    pub state: State,
+    pub trouble: Vec<Trouble>,
+    log: Log,
+}
+
+impl Journal {
+    /// Takes the state over an event and notes it; it is durable when this returns.
+    pub fn note(&mut self, system: &mut dyn System, event: &Event) -> Result<(), Error> {
+        let state = self
+            .state
+            .next(event)
+            .expect("the loop does only what the state allows");
+        self.log.append(system, event)?;
+        self.state = state;
+        self.trouble.extend(run::noted(&self.plan, event));
+        Ok(())
+    }
+}
+
+/// A journal as it was read.
+struct Stored {
+    id: String,
+    folder: PathBuf,
+    plan: Plan,
+    digest: [u8; 32],
+    records: Vec<Record>,
+}
+
+impl Stored {
+    fn read(system: &dyn System, folder: &Path, id: &str) -> Result<Stored, Error> {
+        let path = folder.join("plan.json");
+        let text = system.read(&path)?;
+        let unreadable = |source| Error::Plan {
+            path: path.clone(),
+            source,
+        };
+        // The format first: the rest of a newer plan may look different.
+        let outline: serde_json::Value = serde_json::from_slice(&text).map_err(unreadable)?;
+        let format = outline.get("format").and_then(serde_json::Value::as_u64).unwrap_or(0);
+        if format > u64::from(plan::FORMAT) {
+            return Err(Error::NewerPlan { path, found: format });
+        }
+        let plan: Plan = serde_json::from_slice(&text).map_err(unreadable)?;
+        plan.check()?;
+        let digest = Sha256::digest(&text).into();
+        let records = Log::read(system, &folder.join("log"), &digest)?.records;
+        Ok(Stored {
+            id: id.to_owned(),
+            folder: folder.to_owned(),
+            plan,
+            digest,
+            records,
+        })
+    }
+
+    fn summary(self, number: u32) -> Result<Summary, Error> {
+        let (state, trouble) = replay(&self.plan, &self.records, &self.folder)?;
+        let status = match state.end() {
+            Some(End::Moved) => Status::Moved,
+            Some(End::AsBefore) => Status::AsBefore,
+            None => Status::Open {
+                way_back: state.heading() != Heading::Onward,
+            },
+        };
+        Ok(Summary {
+            number,
+            id: self.id,
+            folder: self.folder,
+            status,
+            going_back: state.heading() == Heading::Back,
+            gate_refused: state.barred(),
+            acceptable: state.acceptable(),
+            done: state.done(),
+            trouble,
+            began: self.records.first().map_or(0, |r| r.at),
+            last: self.records.last().map_or(0, |r| r.at),
+            plan: self.plan,
+        })
+    }
+}
+
+fn replay(plan: &Plan, records: &[Record], folder: &Path) -> Result<(State, Vec<Trouble>), Error> {
+    let mut state = State::new(plan);
+    let mut trouble = Vec::new();
+    for (number, record) in records.iter().enumerate() {
+        state = state.next(&record.event).map_err(|source| Error::OutOfOrder {
+            path: folder.join("log"),
+            at: log::offset(records, number),
+            source,
+        })?;
+        trouble.extend(run::noted(plan, &record.event));
+    }
+    Ok((state, trouble))
+}
+
+fn is_this_machine(system: &dyn System, plan: &Plan) -> Result<(), Error> {
+    let found = system.read(Path::new("/etc/machine-id"))?;
+    let found = String::from_utf8_lossy(&found).trim().to_owned();
+    match found == plan.binding.machine_id {
+        true => Ok(()),
+        false => Err(Error::OtherMachine {
+            found,
+            expected: plan.binding.machine_id.clone(),
+        }),
+    }
+}
+
+/// Makes the root and what is missing above it. The root is for root alone: kept files may hold secrets.
+fn make_root(system: &mut dyn System, root: &Path) -> Result<(), Error> {
+    let mut missing: Vec<&Path> = Vec::new();
+    for path in root.ancestors() {
+        if system.look(path)?.is_some() {
+            break;
+        }
+        missing.push(path);
+    }
+    for path in missing.into_iter().rev() {
+        system.make_dir(path, if path == root { 0o700 } else { 0o755 })?;
+        system.sync_dir(path.parent().unwrap_or(Path::new("/")))?;
+    }
+    Ok(())
+}
+
+fn drop_tree(system: &mut dyn System, path: &Path) -> Result<(), SystemError> {
+    match system.look(path)? {
+        None => Ok(()),
+        Some(Entry::Dir(_)) => {
+            for name in system.list(path)? {
+                drop_tree(system, &path.join(name))?;
+            }
+            system.remove_dir(path)
+        }
+        Some(_) => system.remove(path),
     }
 }
 
@@ -149,6 +411,12 @@ pub struct Summary {
     pub plan: Plan,
     /// Where it stands.
     pub status: Status,
+    /// It is, or was when it ended, on its way back.
+    pub going_back: bool,
+    /// The gate said no: what was moved holds acknowledged writes.
+    pub gate_refused: bool,
+    /// [`Session::accept`] would close it.
+    pub acceptable: bool,
     /// How many steps are done now.
     pub done: usize,
     /// Every failure noted.
@@ -183,16 +451,130 @@ pub enum Error {
         /// The lock file.
         path: PathBuf,
     },
+    /// A move is open and blocks the next one.
+    #[error("the move {id} is open")]
+    OpenMove {
+        /// Its journal.
+        id: String,
+    },
+    /// There is nothing to resume or to walk back.
+    #[error("no move is open")]
+    NoOpenMove,
+    /// More than probes is missing, or there is a way back.
+    #[error("the move {id} cannot be closed as it stands")]
+    NotAcceptable {
+        /// Its journal.
+        id: String,
+    },
+    /// The journal or the plan was made for another machine.
+    #[error("this machine has the id {found:?}, the plan is for {expected:?}")]
+    OtherMachine {
+        /// Of this machine.
+        found: String,
+        /// Of the plan.
+        expected: String,
+    },
+    /// The plan cannot be run as it is.
+    #[error(transparent)]
+    Unsound(#[from] Unsound),
+    /// `plan.json` was written by a newer program.
+    #[error("{path} has format {found}, this program knows up to {known}", known = plan::FORMAT)]
+    NewerPlan {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u64,
+    },
+    /// `plan.json` is not what this program wrote.
+    #[error("{path} cannot be understood")]
+    Plan {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// The log cannot be used.
+    #[error("{path} cannot be used")]
+    Log {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: LogError,
+    },
+    /// A record of the log may not follow the ones before it.
+    #[error("{path} is damaged at byte {at}: a record is out of order")]
+    OutOfOrder {
+        /// The file.
+        path: PathBuf,
+        /// Offset in the file.
+        at: usize,
+        /// Why.
+        source: IllegalEvent,
+    },
+    /// The journal cannot be read or written.
+    #[error("the journal cannot be used")]
+    System(#[from] SystemError),
 }
 
 impl Error {
     /// The exit code that goes with it.
     pub fn exit(&self) -> Exit {
-        Exit::Refused
+        match self {
+            Error::Locked { .. } | Error::OpenMove { .. } | Error::NoOpenMove | Error::OtherMachine { .. } => {
+                Exit::Refused
+            }
+            Error::NewerPlan { .. }
+            | Error::Log {
+                source: LogError::Newer { .. },
+                ..
+            } => Exit::NeedsNewer,
+            Error::Unsound(_) => Exit::Failed,
+            Error::System(error) if error.no_space() => Exit::NoSpace,
+            Error::NotAcceptable { .. }
+            | Error::Plan { .. }
+            | Error::Log { .. }
+            | Error::OutOfOrder { .. }
+            | Error::System(_) => Exit::Stuck,
+        }
     }
 
     /// As the program's user sees it.
     pub fn failure(self) -> Failure {
-        unimplemented!()
+        let (name, hint) = match &self {
+            Error::Locked { .. } => ("journal-locked", "wait for the other run to end"),
+            Error::OpenMove { .. } => (
+                "move-open",
+                "finish it with `quantykube resume` or put it back with `undo`",
+            ),
+            Error::NoOpenMove => ("no-move-open", ""),
+            Error::NotAcceptable { .. } => ("not-acceptable", "finish it with `quantykube resume`"),
+            Error::OtherMachine { .. } => (
+                "other-machine",
+                "a journal is of use only on the machine it was made on",
+            ),
+            Error::Unsound(_) => ("plan-unsound", ""),
+            Error::NewerPlan { .. }
+            | Error::Log {
+                source: LogError::Newer { .. },
+                ..
+            } => ("journal-newer", "use the program that wrote it, or a newer one"),
+            Error::Plan { .. } | Error::Log { .. } | Error::OutOfOrder { .. } => (
+                "journal-damaged",
+                "keep the journal's folder as it is: it says what was done, and must be read by a person",
+            ),
+            Error::System(_) => (
+                "journal-unusable",
+                "see that the disk of the journal works and has space, then resume",
+            ),
+        };
+        let failure = Failure::new(self.exit(), name, self.to_string());
+        let failure = if hint.is_empty() { failure } else { failure.hint(hint) };
+        match self {
+            Error::Plan { source, .. } => failure.because(source),
+            Error::Log { source, .. } => failure.because(source),
+            Error::OutOfOrder { source, .. } => failure.because(source),
+            Error::System(source) => failure.because(source),
+            _ => failure,
+        }
     }
 }

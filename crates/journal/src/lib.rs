@@ -9,9 +9,16 @@
 //! docs/journal.md draws the files and the table of recovery.
 
 mod journals;
+mod log;
+mod ops;
 pub mod plan;
+mod recovery;
+mod run;
+mod state;
 pub mod system;
 
 pub use journals::{Ending, Error, Journals, Observer, Outcome, Session, Status, Summary, Trouble};
+pub use log::LogError;
 pub use plan::{Back, Binding, Content, Direction, Op, Pid, Plan, Process, Step, Way};
+pub use state::IllegalEvent;
 pub use system::{Interrupt, Meta, System};

@@ -15,6 +15,7 @@ use crate::plan::{Pid, Process};
 
 pub mod host;
 pub mod sim;
+mod systemd;
 
 /// Every read and every effect.
 ///
@@ -98,6 +99,26 @@ pub enum Interrupt {
     Stop,
 }
 
+/// Which interrupts end a wait or a program early.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Heed {
+    /// Every one.
+    All,
+    /// Only that the system is shutting down.
+    Stop,
+}
+
+impl Heed {
+    /// Whether this interrupt counts.
+    pub fn heeds(self, interrupt: Option<Interrupt>) -> bool {
+        match interrupt {
+            None => false,
+            Some(Interrupt::Stop) => true,
+            Some(Interrupt::PutBack) => self == Heed::All,
+        }
+    }
+}
+
 /// One call of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
@@ -109,8 +130,8 @@ pub struct Call<'a> {
     pub move_dir: &'a Path,
     /// After this time it is ended, first by TERM.
     pub timeout: Option<Duration>,
-    /// An interrupt ends it too.
-    pub interruptible: bool,
+    /// Which interrupts end it too.
+    pub heed: Heed,
 }
 
 /// The variable that names the move's journal folder to the programs it runs.
@@ -195,13 +216,13 @@ pub struct SystemError {
 
 impl SystemError {
     /// An error of an act on a path.
-    pub fn at(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SystemError {
+    pub fn at(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SystemError + use<> {
         let on = path.display().to_string();
         move |source| SystemError { act, on, source }
     }
 
     /// An error of an act on something that is not a path.
-    pub fn on(act: &'static str, on: &str) -> impl FnOnce(io::Error) -> SystemError {
+    pub fn on(act: &'static str, on: &str) -> impl FnOnce(io::Error) -> SystemError + use<> {
         let on = on.to_owned();
         move |source| SystemError { act, on, source }
     }
