@@ -106,7 +106,7 @@ impl Layout {
             rest.push(entry(folder, Body::Folder, Node::Folder)?);
         }
         rest.push(entry(SHA256SUMS, Body::Sums, plain(&sums))?);
-        rest.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
+        rest.sort_by_key(Entry::sort_key);
         let mut entries = vec![entry(BUNDLE_JSON, Body::Manifest, plain(&bundle_json))?];
         entries.extend(rest);
 

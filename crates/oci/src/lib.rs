@@ -1,1 +1,21 @@
-//! To be written.
+//! Images as OCI describes them: found in a layout or in an archive of `docker save`, checked, and merged into one
+//! layout whose blobs are shared.
+//!
+//! Nothing is copied here: an [`Image`] says where each of its blobs lies. Manifests and configs are read and hashed;
+//! layers are only measured, and whoever copies one compares its digest.
+
+mod archive;
+mod digest;
+mod docker;
+mod error;
+mod image;
+mod layout;
+mod merge;
+mod wire;
+
+pub use digest::Digest;
+pub use docker::from_docker_archive;
+pub use error::Error;
+pub use image::{Blob, Image, Place};
+pub use layout::from_layout;
+pub use merge::{Merged, merge};
