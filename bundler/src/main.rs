@@ -1,2 +1,37 @@
-//! Placeholder.
-fn main() {}
+//! `quantykube-bundle`: builds the one file that is carried to the nodes, and looks into it. It knows templates and
+//! inputs, and never a node.
+
+mod args;
+mod check;
+mod commands;
+mod elf;
+mod fetch;
+mod files;
+mod images;
+mod inputs;
+mod references;
+mod render;
+mod spec;
+mod watch;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use quantykube_base::Reporter;
+
+use args::{Args, Command};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let report = Reporter::detect(args.json);
+    let result = match args.command {
+        Command::Build(build) => commands::build::run(&build, &report),
+        Command::Inspect(inspect) => commands::inspect::run(&inspect, &report),
+        Command::Verify(verify) => commands::verify::run(&verify, &report),
+        Command::Extract(extract) => commands::extract::run(&extract, &report),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => report.failure(&failure).into(),
+    }
+}

@@ -24,7 +24,7 @@ mod verified;
 mod verify;
 mod write;
 
-pub use digest::{Digest, Hasher};
+pub use digest::{Digest, Hasher, NoDigest};
 pub use error::{Class, Error};
 pub use folder::Folder;
 pub use manifest::{

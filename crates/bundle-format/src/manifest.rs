@@ -273,6 +273,19 @@ impl Manifest {
                 file.path, file.size
             ));
         }
+        // A blob of an OCI layout is named by its digest.
+        for file in &self.files {
+            let name = file.path.strip_prefix("images/blobs/sha256/").map(str::parse::<Digest>);
+            match name {
+                None => {}
+                Some(Ok(expected)) if expected == file.sha256 => {}
+                Some(Ok(expected)) => {
+                    let (path, found) = (file.path.clone(), file.sha256);
+                    return Err(Error::Checksum { path, found, expected });
+                }
+                Some(Err(_)) => return broken(format!("{} is not named by a digest", file.path)),
+            }
+        }
         if let Some(pair) = self.images.windows(2).find(|pair| pair[0].name >= pair[1].name) {
             return broken(format!("image {} stands after {}", pair[1].name, pair[0].name));
         }

@@ -56,6 +56,7 @@ impl Unverified {
             move |index: usize| self.member(&mut decoder, index, offsets[index])
         };
         let (mut archive, mut content, mut done) = (Hasher::new(), Hasher::new(), 0);
+        watcher.tell(done, total)?;
         ordered(
             jobs,
             offsets.len(),

@@ -104,6 +104,7 @@ pub fn seal(draft: Draft, mut inputs: Vec<Input>, jobs: usize, watcher: &mut dyn
     }
     let (total, mut done) = (sizes.iter().sum(), 0);
     let (mut files, mut contents) = (Vec::new(), Vec::new());
+    watcher.tell(done, total)?;
     let work = || |index: usize| read_once(&inputs[index].content, sizes[index]);
     ordered(jobs, inputs.len(), work, |index, (sha256, stored)| {
         let Input {
@@ -178,6 +179,7 @@ impl Sealed {
         let (mut done, mut size) = (0, 0);
         let (mut before_trailer, mut of_file) = (Hasher::new(), Hasher::new());
         let mut members = Vec::with_capacity(self.layout.chunks.len());
+        watcher.tell(done, total)?;
         let worker = || {
             let mut encoder = Encoder::new();
             move |index: usize| {

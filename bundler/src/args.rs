@@ -1,0 +1,102 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed; nothing was changed
+  2  wrong usage, or a mistake in the spec or a template
+  3  not verified: a checksum or the set of files is not what it must be
+  4  a check says no: something is missing or is for another machine
+  5  no space
+  7  the bundle needs a newer version";
+
+/// Build the one file that moves a Kubernetes node onto QuantyKube.
+///
+/// A bundle is an ordinary .tar.gz. Build it here, copy it to a node by any means, unpack it there with tar, and run
+/// what `build` prints at its end.
+#[derive(Debug, Parser)]
+#[command(name = "quantykube-bundle", version, after_help = EXIT_CODES, arg_required_else_help = true)]
+pub struct Args {
+    /// Say everything as JSON, one event a line
+    #[arg(long, global = true)]
+    pub json: bool,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Build(Build),
+    Inspect(Inspect),
+    Verify(Verify),
+    Extract(Extract),
+}
+
+/// Build a bundle
+///
+/// Renders units, manifests and user-data from templates, takes programs, binaries and images, checks that nothing that
+/// is named is missing, and writes one tarball. The same inputs give the same bytes on every machine.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  quantykube-bundle build                        the built-in default: QuantyKube's own programs
+  quantykube-bundle build site.yaml -o site.tar.gz
+  SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) quantykube-bundle build")]
+pub struct Build {
+    /// What to pack; without it ./quantykube.yaml if that is there, else the built-in default
+    pub spec: Option<PathBuf>,
+    /// Where to write the bundle; without it ./NAME-VERSION-linux-ARCHITECTURE.tar.gz
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// How many threads read and compress; without it one for each core
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+    /// A folder with systemd/, manifests/ and cloud-init/ to use in place of the spec's or the built-in templates
+    #[arg(long, value_name = "DIR")]
+    pub templates: Option<PathBuf>,
+}
+
+/// List what a bundle claims to hold, without reading all of it
+#[derive(Debug, clap::Args)]
+pub struct Inspect {
+    /// The bundle
+    pub file: PathBuf,
+}
+
+/// Check every bit of a bundle
+#[derive(Debug, clap::Args)]
+pub struct Verify {
+    /// The bundle
+    pub file: PathBuf,
+    /// The id that the bundle must have, as `build` printed it
+    #[arg(long, value_name = "ID")]
+    pub id: Option<String>,
+    /// How many threads read and check; without it one for each core
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+}
+
+/// Check a bundle and unpack it into a new folder
+///
+/// Makes DIR/NAME-VERSION-linux-ARCHITECTURE, which must not be there yet. It has this name only once every bit was
+/// right; after an error nothing of it is left.
+#[derive(Debug, clap::Args)]
+pub struct Extract {
+    /// The bundle
+    pub file: PathBuf,
+    /// Where to make the folder
+    pub dir: PathBuf,
+    /// How many threads read and check; without it one for each core
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+}
+
+/// One thread for each core, unless said.
+pub fn jobs(asked: Option<u16>) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    asked.map_or_else(cores, usize::from)
+}

@@ -1,0 +1,269 @@
+//! `build`: from a spec to one tarball, or nothing.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use quantykube_base::{Exit, Failure, Reporter, durable, human_bytes};
+use quantykube_bundle_format::{Content, Digest, Draft, FileMode, Input, Kind, Origin, Sealed, Written, seal};
+use rustix::fs::FlockOperation;
+use serde_json::json;
+
+use crate::args::{self, Build};
+use crate::check;
+use crate::inputs::{Inputs, RUNNER, Source};
+use crate::references::{self, PROGRAMS, Packed};
+use crate::render::{self, Rendered};
+use crate::watch::{Shown, Stop};
+use crate::{elf, fetch, images};
+
+/// Builds a bundle and says what to do with it.
+pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
+    let stop = Stop::on_signals();
+    let inputs = Inputs::load(args)?;
+    let jobs = args::jobs(args.jobs);
+    // Fetched files go when this is dropped.
+    let mut fetched = Vec::new();
+
+    let mut files = Vec::new();
+    let mut pinned = BTreeMap::new();
+    for program in &inputs.programs {
+        let (path, shown) = match &program.source {
+            Source::File(path) => (path.clone(), path.display().to_string()),
+            Source::Url(url) => {
+                let sha256 = program.sha256.expect("a url comes with its checksum");
+                let file = fetch::fetch(url, sha256, report, &stop)?;
+                let path = file.path().to_owned();
+                fetched.push(file);
+                (path, url.clone())
+            }
+        };
+        elf::check(&path, &shown, program.kind, inputs.draft.architecture)?;
+        if let Some(sha256) = program.sha256 {
+            pinned.insert(program.target.clone(), (shown, sha256));
+        }
+        files.push(Input {
+            path: program.target.clone(),
+            kind: program.kind,
+            mode: FileMode::Program,
+            origin: program.origin.clone(),
+            content: Content::File(path),
+        });
+    }
+    let (images, blobs) = images::collect(&inputs.images, inputs.draft.architecture.name())?;
+    files.extend(blobs);
+    let rendered = render(&inputs)?;
+    let packed = Packed {
+        version: &inputs.draft.version,
+        programs: inputs
+            .programs
+            .iter()
+            .map(|program| name_on_node(&program.target))
+            .collect(),
+        units: rendered
+            .iter()
+            .filter_map(|file| file.path.strip_prefix("systemd/"))
+            .map(String::from)
+            .collect(),
+        images: &images,
+    };
+    references::check(&rendered, &packed)?;
+    files.extend(rendered.into_iter().map(file_of));
+
+    let draft = Draft { images, ..inputs.draft };
+    let mut shown = Shown::new(report, "reading", &stop);
+    let sealed = seal(draft, files, jobs, &mut shown).map_err(check::failure)?;
+    shown.finish();
+    compare(&sealed, &pinned)?;
+    let target = match &args.output {
+        Some(path) => path.clone(),
+        None => PathBuf::from(format!("{}.tar.gz", sealed.manifest().folder())),
+    };
+    let written = write(&sealed, &target, jobs, report, &stop)?;
+    say(&sealed, &target, &written, report);
+    Ok(())
+}
+
+fn render(inputs: &Inputs) -> Result<Vec<Rendered>, Failure> {
+    let Draft {
+        name,
+        version,
+        architecture,
+        ..
+    } = &inputs.draft;
+    let given = BTreeMap::from([
+        ("name", name.clone()),
+        ("version", version.clone()),
+        ("architecture", architecture.to_string()),
+        ("programs", format!("{PROGRAMS}/{version}")),
+    ]);
+    render::render(&inputs.templates, &given, &inputs.values)
+}
+
+/// `run` is installed under the name of its program, all others under their own.
+fn name_on_node(target: &str) -> String {
+    match target {
+        "run" => RUNNER.to_owned(),
+        _ => target.strip_prefix("bin/").unwrap_or(target).to_owned(),
+    }
+}
+
+fn file_of(rendered: Rendered) -> Input {
+    let Rendered { path, kind, text } = rendered;
+    let (mode, origin) = (FileMode::Plain, Origin::Template(path.clone()));
+    Input {
+        path,
+        kind,
+        mode,
+        origin,
+        content: Content::Bytes(text.into_bytes()),
+    }
+}
+
+/// Compares what was read with the checksums of the spec.
+fn compare(sealed: &Sealed, pinned: &BTreeMap<String, (String, Digest)>) -> Result<(), Failure> {
+    for (target, (shown, expected)) in pinned {
+        let found = sealed
+            .manifest()
+            .file(target)
+            .expect("what was pinned was packed")
+            .sha256;
+        if found != *expected {
+            return Err(fetch::checksum_differs(shown, found, *expected));
+        }
+    }
+    Ok(())
+}
+
+/// Writes the tarball under a temporary name beside `target` and renames it when it is whole and synced.
+fn write(sealed: &Sealed, target: &Path, jobs: usize, report: &Reporter, stop: &Stop) -> Result<Written, Failure> {
+    let shown_target = target.display();
+    let cannot = |error: std::io::Error| {
+        let exit = match error.kind() {
+            std::io::ErrorKind::StorageFull => Exit::NoSpace,
+            _ => Exit::Failed,
+        };
+        Failure::new(exit, "write", format!("cannot write {shown_target}")).because(error)
+    };
+    if target.is_dir() {
+        return Err(Failure::new(
+            Exit::Usage,
+            "write",
+            format!("{shown_target} is a folder, expected a file to write"),
+        ));
+    }
+    let temporary = durable::temporary_name(target).map_err(cannot)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&temporary)
+        .map_err(cannot)?;
+    // Two builds of the same file would write into one another; what a killed build left is taken over.
+    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let message = format!("another build is writing {shown_target}");
+        return Err(Failure::new(Exit::Refused, "busy", message).hint("wait for it, or give another -o FILE"));
+    }
+    let result = write_and_rename(sealed, &file, &temporary, target, jobs, report, stop, &cannot);
+    if result.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    result
+}
+
+#[allow(clippy::too_many_arguments)]
+fn write_and_rename(
+    sealed: &Sealed,
+    file: &File,
+    temporary: &Path,
+    target: &Path,
+    jobs: usize,
+    report: &Reporter,
+    stop: &Stop,
+    cannot: &dyn Fn(std::io::Error) -> Failure,
+) -> Result<Written, Failure> {
+    file.set_len(0).map_err(cannot)?;
+    let mut out = BufWriter::with_capacity(1 << 20, file);
+    let mut shown = Shown::new(report, "packing", stop);
+    let written = sealed
+        .write(&mut out, target, jobs, &mut shown)
+        .map_err(check::failure)?;
+    out.flush().map_err(cannot)?;
+    shown.finish();
+    file.sync_all().map_err(cannot)?;
+    durable::rename(temporary, target).map_err(cannot)?;
+    Ok(written)
+}
+
+/// What was made, and what to type on the node.
+fn say(sealed: &Sealed, target: &Path, written: &Written, report: &Reporter) {
+    let folder = sealed.manifest().folder();
+    let file = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let commands = [
+        format!("tar xzf {file}"),
+        format!("cd {folder}"),
+        format!("./run verify --id {}", written.id),
+        "./run plan store".to_owned(),
+        "./run install store".to_owned(),
+    ];
+    let undo = "quantykube undo store";
+    let lines: Vec<String> = commands.iter().map(|command| format!("  {command}")).collect();
+    let text = format!(
+        "{}  {}, {} files\nbundle id  {}\nsha256     {}\n\nCopy it to the node. There, as root, in this order:\n{}\nThe way back, \
+         at any time and without the bundle:\n  {undo}",
+        target.display(),
+        human_bytes(written.size),
+        sealed.manifest().files.len() + 2,
+        written.id,
+        written.sha256,
+        lines.join("\n"),
+    );
+    let value = json!({
+        "file": target.display().to_string(),
+        "size": written.size,
+        "sha256": written.sha256.to_string(),
+        "id": written.id.to_string(),
+        "folder": folder,
+        "commands": commands,
+        "undo": [undo],
+    });
+    report.result(&text, value);
+}
+
+/// Whether a kind is rendered text.
+#[cfg(test)]
+fn is_text(kind: Kind) -> bool {
+    matches!(kind, Kind::Unit | Kind::Manifest | Kind::CloudInit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The renderings of the built-in templates as they were looked at and found good. After a wanted change write them
+    /// anew with `QUANTYKUBE_GOLDEN=write cargo test -p quantykube-bundle golden`.
+    #[test]
+    fn golden_renderings() {
+        let build = Build {
+            spec: None,
+            output: None,
+            jobs: None,
+            templates: None,
+        };
+        let mut inputs = Inputs::load(&build).unwrap();
+        inputs.draft.version = "0.0.0-golden".into();
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+        let rendered = render(&inputs).unwrap();
+        assert!(!rendered.is_empty() && rendered.iter().all(|file| is_text(file.kind)));
+        for file in rendered {
+            let path = golden.join(&file.path);
+            if std::env::var_os("QUANTYKUBE_GOLDEN").is_some_and(|value| value == "write") {
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(&path, &file.text).unwrap();
+            }
+            let expected = fs::read_to_string(&path).unwrap_or_default();
+            assert_eq!(file.text, expected, "{} differs from {}", file.path, path.display());
+        }
+    }
+}

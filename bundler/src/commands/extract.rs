@@ -1,0 +1,28 @@
+//! `extract`: a bundle into a new folder, or nothing.
+
+use quantykube_base::{Failure, Reporter};
+use quantykube_bundle_format::Unverified;
+use serde_json::json;
+
+use crate::args::{self, Extract};
+use crate::check;
+use crate::watch::{Shown, Stop};
+
+/// Checks and unpacks a bundle.
+pub fn run(args: &Extract, report: &Reporter) -> Result<(), Failure> {
+    let stop = Stop::on_signals();
+    let bundle = Unverified::open(&args.file).map_err(check::failure)?;
+    let mut shown = Shown::new(report, "extracting", &stop);
+    let verified = bundle
+        .extract(&args.dir, args::jobs(args.jobs), &mut shown)
+        .map_err(check::failure)?;
+    shown.finish();
+    let folder = verified
+        .root()
+        .expect("an extraction has a folder")
+        .display()
+        .to_string();
+    let text = format!("{folder} is whole\nbundle id  {}", verified.id());
+    report.result(&text, json!({"folder": folder, "id": verified.id().to_string()}));
+    Ok(())
+}

@@ -1,0 +1,6 @@
+//! One file for each command.
+
+pub mod build;
+pub mod extract;
+pub mod inspect;
+pub mod verify;
