@@ -13,3 +13,7 @@ include_service!("etcdserverpb.Cluster");
 include_service!("etcdserverpb.Maintenance");
 include_service!("etcdserverpb.Auth");
 include_service!("grpc.health.v1.Health");
+
+#[cfg(feature = "client")]
+pub use k_v_client as kv_client;
+pub use k_v_server as kv_server;

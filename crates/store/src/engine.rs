@@ -1,0 +1,239 @@
+//! The one owner of the store: what runs between a request and the synced file.
+//!
+//! One thread serves all requests; beside it the file's writer thread syncs groups of frames and calls back once per
+//! group. The callback notes how far the file is synced and wakes the serving thread once; whoever takes the lock next
+//! publishes that (watchers, readers) and opens the gate for every response that waited for it.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::task::{Context, Poll, Waker};
+
+use quantykube_etcd_api::ResponseHeader;
+use quantykube_store_file::{Durable, Identity, Store};
+use tokio::sync::Notify;
+
+use crate::clock;
+use crate::mvcc::{Error, Limits, Mvcc};
+
+/// The owner of the store.
+pub struct Engine {
+    state: Mutex<Option<Mvcc>>,
+    gate: Gate,
+    synced: Arc<Synced>,
+    identity: Identity,
+}
+
+/// What the writer thread tells.
+#[derive(Default)]
+struct Synced {
+    seq: AtomicU64,
+    revision: AtomicI64,
+    /// Told once per group of frames.
+    wake: Notify,
+    /// Why the server must end.
+    failure: OnceLock<String>,
+    failed: Notify,
+}
+
+impl Synced {
+    fn fail(&self, why: String) {
+        let _ = self.failure.set(why);
+        self.failed.notify_one();
+        self.wake.notify_one();
+    }
+}
+
+/// Responses that wait for their frame to be synced.
+#[derive(Default)]
+struct Gate {
+    open: AtomicU64,
+    waiting: Mutex<VecDeque<(u64, Waker)>>,
+}
+
+/// The locked state.
+pub struct Guard<'a>(MutexGuard<'a, Option<Mvcc>>);
+
+impl Deref for Guard<'_> {
+    type Target = Mvcc;
+    fn deref(&self) -> &Mvcc {
+        self.0
+            .as_ref()
+            .expect("a guard is given out only while the store is open")
+    }
+}
+
+impl DerefMut for Guard<'_> {
+    fn deref_mut(&mut self) -> &mut Mvcc {
+        self.0
+            .as_mut()
+            .expect("a guard is given out only while the store is open")
+    }
+}
+
+impl Engine {
+    /// Takes over an open store.
+    pub fn new(mut store: Store, limits: Limits) -> Arc<Engine> {
+        let synced = Arc::new(Synced::default());
+        let durable = store.durable();
+        synced.seq.store(durable.seq, Ordering::Relaxed);
+        synced.revision.store(durable.revision, Ordering::Relaxed);
+        let hook = Arc::clone(&synced);
+        store.on_durable(Box::new(move |outcome| match outcome {
+            Ok(durable) => {
+                // The revision first: whoever sees the sequence number also sees its revision, or a later one.
+                hook.revision.store(durable.revision, Ordering::Release);
+                hook.seq.store(durable.seq, Ordering::Release);
+                hook.wake.notify_one();
+            }
+            Err(error) => hook.fail(chain(error)),
+        }));
+        let identity = store.identity();
+        let state = Mvcc::new(store, limits, clock::now());
+        let gate = Gate::default();
+        gate.open.store(state.durable().seq, Ordering::Relaxed);
+        Arc::new(Engine {
+            state: Mutex::new(Some(state)),
+            gate,
+            synced,
+            identity,
+        })
+    }
+
+    /// The state, with everything published that is synced by now.
+    pub fn lock(&self) -> Result<Guard<'_>, Error> {
+        let state = match self.state.lock() {
+            Ok(state) => state,
+            Err(_) => {
+                self.synced.fail("a request ended in the middle of a change".to_owned());
+                return Err(Error::Stopped);
+            }
+        };
+        if state.is_none() || self.synced.failure.get().is_some() {
+            return Err(Error::Stopped);
+        }
+        let mut guard = Guard(state);
+        let seq = self.synced.seq.load(Ordering::Acquire);
+        if seq > guard.durable().seq {
+            let revision = self.synced.revision.load(Ordering::Acquire);
+            if let Err(error) = guard.advance(Durable { seq, revision }) {
+                self.synced.fail(chain(&error));
+                return Err(Error::Stopped);
+            }
+            self.gate.open(seq);
+        }
+        Ok(guard)
+    }
+
+    /// Waits until a sequence number is synced and published.
+    pub fn synced(&self, seq: u64) -> Wait<'_> {
+        Wait { engine: self, seq }
+    }
+
+    /// Publishes whatever gets synced, for ever.
+    pub async fn publish(&self) {
+        loop {
+            self.synced.wake.notified().await;
+            if self.lock().is_err() {
+                self.gate.open_all();
+            }
+        }
+    }
+
+    /// Waits until the server must end, and says why.
+    pub async fn failed(&self) -> String {
+        loop {
+            if let Some(why) = self.synced.failure.get() {
+                return why.clone();
+            }
+            self.synced.failed.notified().await;
+        }
+    }
+
+    /// Ends the server because of an error that leaves no other way.
+    pub fn fail(&self, error: &Error) {
+        self.synced.fail(chain(error));
+    }
+
+    /// Fills what is the same in every response header.
+    pub fn header(&self, header: &mut Option<ResponseHeader>) {
+        let header = header.get_or_insert_default();
+        header.cluster_id = self.identity.cluster_id;
+        header.member_id = self.identity.member_id;
+        header.raft_term = self.identity.raft_term;
+    }
+
+    /// A header with a revision.
+    pub fn header_at(&self, revision: i64) -> Option<ResponseHeader> {
+        let mut header = crate::mvcc::header(revision);
+        self.header(&mut header);
+        header
+    }
+
+    /// Who the store says it is.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Ends: every later call answers that the server has stopped.
+    pub fn take(&self) -> Option<Mvcc> {
+        self.state.lock().ok()?.take()
+    }
+}
+
+impl Gate {
+    fn open(&self, seq: u64) {
+        self.open.store(seq, Ordering::Release);
+        let mut waiting = self.waiting.lock().expect("no code panics while it holds this lock");
+        // Sequence numbers wait in nearly ascending order; a lower one behind a higher one leaves with it.
+        while waiting.front().is_some_and(|(wanted, _)| *wanted <= seq) {
+            let (_, waker) = waiting.pop_front().expect("there is a front");
+            waker.wake();
+        }
+    }
+
+    fn open_all(&self) {
+        let mut waiting = self.waiting.lock().expect("no code panics while it holds this lock");
+        for (_, waker) in waiting.drain(..) {
+            waker.wake();
+        }
+    }
+}
+
+/// See [`Engine::synced`].
+pub struct Wait<'a> {
+    engine: &'a Engine,
+    seq: u64,
+}
+
+impl Future for Wait<'_> {
+    type Output = Result<(), Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let gate = &self.engine.gate;
+        if gate.open.load(Ordering::Acquire) >= self.seq {
+            return Poll::Ready(Ok(()));
+        }
+        if self.engine.synced.failure.get().is_some() {
+            return Poll::Ready(Err(Error::Stopped));
+        }
+        let mut waiting = gate.waiting.lock().expect("no code panics while it holds this lock");
+        waiting.push_back((self.seq, context.waker().clone()));
+        Poll::Pending
+    }
+}
+
+/// An error with everything behind it, in one line.
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}

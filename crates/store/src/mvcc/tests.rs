@@ -1,0 +1,1 @@
+//! etcd's semantics, checked on a real file.
