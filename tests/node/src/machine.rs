@@ -37,10 +37,15 @@ impl Node {
     /// Makes a new node and boots it. Returns when its systemd has started everything.
     ///
     /// # Panics
-    /// If something is missing on this machine (the message says what to run) or the node does not boot.
+    /// If something is missing on this machine (the message says what to run), the node does not boot or one of its
+    /// units fails.
     pub fn boot(options: Options) -> Node {
         let mut node = Node::make(options);
-        node.start();
+        let state = node.start();
+        if state != "running" {
+            let failed = node.exec(&["systemctl", "--failed", "--full", "--no-pager", "status"]);
+            panic!("the node is {state}:\n{}", String::from_utf8_lossy(&failed.stdout));
+        }
         node
     }
 
@@ -92,8 +97,15 @@ impl Node {
         self.power.as_ref().expect("the node is on").leader
     }
 
-    /// Turns the node on.
-    pub fn start(&mut self) {
+    /// Turns the node on and returns when its systemd has started everything: `running`, or `degraded` if a unit
+    /// failed.
+    pub fn start(&mut self) -> String {
+        self.turn_on();
+        self.wait_for_systemd()
+    }
+
+    /// Turns the node on and returns as soon as its systemd runs. Units are still starting.
+    pub fn turn_on(&mut self) {
         assert!(self.power.is_none(), "the node is on already");
         let console = File::options()
             .create(true)
@@ -108,14 +120,13 @@ impl Node {
             .unwrap_or_else(|err| panic!("cannot run systemd-nspawn: {err}. hint: run scripts/setup --tests"));
         let mut watchdog = watchdog(nspawn.id(), &self.lock);
         let leash = watchdog.stdin.take();
-        let leader = wait_for_leader(&mut nspawn, None, &self.console());
+        let leader = wait_for_leader(&mut nspawn, &self.console());
         self.power = Some(Power {
             nspawn,
             leader,
             watchdog,
             leash,
         });
-        self.wait_for_systemd();
     }
 
     /// Ends the node as a power cut does, but that what was written reaches the disk: every process of it ends at
@@ -138,34 +149,34 @@ impl Node {
         self.power_off();
     }
 
-    /// Reboots the node in order, as `systemctl reboot` does. Returns when its systemd has started everything again.
-    pub fn reboot(&mut self, at_most: Duration) {
+    /// Shuts the node down in order within `at_most`, and starts it again as [`Node::start`] does.
+    pub fn reboot(&mut self, at_most: Duration) -> String {
         self.shut_down(at_most);
-        self.start();
+        self.start()
     }
 
     /// Waits for the rest of the node's processes and forgets them.
     fn power_off(&mut self) {
         let Some(mut power) = self.power.take() else { return };
         drop(power.leash.take());
-        let _ = power.watchdog.wait();
         let _ = power.nspawn.wait();
+        let _ = power.watchdog.wait();
     }
 
-    fn wait_for_systemd(&self) {
+    /// Waits until the node's systemd has nothing left to start; returns `running` or `degraded`.
+    pub fn wait_for_systemd(&self) -> String {
         let begun = Instant::now();
         loop {
-            let output = self.exec(&["systemctl", "is-system-running", "--wait"]);
+            let output = self.exec(&["timeout", "10", "systemctl", "is-system-running", "--wait"]);
             let state = String::from_utf8_lossy(&output.stdout).trim().to_string();
-            match state.as_str() {
-                "running" => return,
-                "degraded" | "maintenance" => {
-                    let failed = self.run(&["systemctl", "--failed", "--full", "status", "--no-pager"]);
-                    panic!("the node is {state}; units that failed:\n{failed}");
-                }
-                _ if begun.elapsed() > BOOT => panic!("the node's systemd says {state:?} after {BOOT:?}"),
-                _ => std::thread::sleep(Duration::from_millis(50)),
+            if state == "running" || state == "degraded" {
+                return state;
             }
+            assert!(
+                begun.elapsed() < BOOT,
+                "the node's systemd says {state:?} after {BOOT:?}"
+            );
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 
@@ -234,10 +245,11 @@ fn take_lock() -> File {
 fn watchdog(nspawn: u32, lock: &File) -> Child {
     let script = r#"
         cat
-        while [ "$(cat "/proc/$1/comm" 2>/dev/null)" = systemd-nspawn ] && children=$(pgrep -P "$1"); do
-            kill -KILL $children 2>/dev/null
+        lives() { grep -q '^Name:.systemd-nspawn$' "$1" && ! grep -q '^State:.Z' "$1"; }
+        while lives "/proc/$1/status"; do
+            children=$(pgrep -P "$1") && kill -KILL $children
             sleep 0.02
-        done
+        done 2>/dev/null
     "#;
     Command::new("sh")
         .args(["-c", script, "sh", &nspawn.to_string()])
@@ -248,7 +260,7 @@ fn watchdog(nspawn: u32, lock: &File) -> Child {
 }
 
 /// The child of nspawn that has become the node's systemd.
-fn wait_for_leader(nspawn: &mut Child, earlier: Option<Pid>, console: &Path) -> Pid {
+fn wait_for_leader(nspawn: &mut Child, console: &Path) -> Pid {
     let begun = Instant::now();
     let children = format!("/proc/{0}/task/{0}/children", nspawn.id());
     loop {
@@ -257,7 +269,7 @@ fn wait_for_leader(nspawn: &mut Child, earlier: Option<Pid>, console: &Path) -> 
                 continue;
             };
             let program = fs::read_link(format!("/proc/{child}/exe")).unwrap_or_default();
-            if Some(pid) != earlier && program.ends_with("systemd/systemd") {
+            if program.ends_with("systemd/systemd") {
                 return pid;
             }
         }

@@ -201,12 +201,12 @@ fn a_control_plane_node_lives() {
     let id = node.run(&["cat", "/etc/machine-id"]);
     timed("the node is killed", || node.kill());
     assert!(!node.is_on());
-    timed("it boots again", || node.start());
+    assert_eq!(timed("it boots again", || node.start()), "running");
     timed("etcd and the API server are ready", || node.api_ready(LONG));
     assert_eq!(version(&node), written_at);
     assert_eq!(node.run(&["cat", "/etc/machine-id"]), id);
 
-    timed("the node reboots in order", || node.reboot(LONG));
+    assert_eq!(timed("the node reboots in order", || node.reboot(LONG)), "running");
     timed("etcd and the API server are ready", || node.api_ready(LONG));
     assert_eq!(version(&node), written_at);
 }
