@@ -10,6 +10,7 @@ mod back;
 mod connect;
 mod copy;
 mod error;
+mod file;
 mod leases;
 mod movement;
 mod pages;
@@ -20,6 +21,7 @@ pub use back::{BackOutcome, copy_back, raise_revision};
 pub use connect::Source;
 pub use copy::{Options, Outcome, copy, copy_with};
 pub use error::Error;
+pub use file::{FileState, file_state};
 pub use movement::Movement;
 pub use pages::PAGE_BYTES_MAX;
 pub use status::{EtcdStatus, Foreign, Member, foreign_keys, status, store_revision};
@@ -31,3 +33,17 @@ pub const FILLER_KEY: &str = "quantykube/filler";
 
 /// The one key of kube-apiserver outside its prefix.
 pub const COMPACT_KEY: &str = "compact_rev_key";
+
+/// Reads an etcd as [`copy`] does and throws every page away; gives the number of keys and of their bytes. What
+/// benchmarks measure a copy against.
+#[doc(hidden)]
+pub async fn read_and_discard(source: &Source) -> Result<(u64, u64), Error> {
+    let connection = connect::Connection::open_known(source).await?;
+    let mut pager = pages::Pager::at_head(&connection);
+    let (mut keys, mut bytes) = (0, 0);
+    while let Some(page) = pager.next().await? {
+        keys += page.records.len() as u64;
+        bytes += page.bytes;
+    }
+    Ok((keys, bytes))
+}

@@ -1,0 +1,390 @@
+//! The way back: what was written on the store is in etcd afterwards, and nothing else has changed there.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use etcd_client::{Client, LeaseGrantOptions, PutOptions, WatchOptions};
+use quantykube_base::{Exit, Mode, Reporter};
+use quantykube_migrate::{BackOutcome, FILLER_KEY, Source, copy, copy_back, foreign_keys, raise_revision};
+use quantykube_store_file::{Frozen, Identity, Lease, Options, Record, Store};
+use rand::RngExt;
+use rand::rngs::StdRng;
+
+use crate::etcd::{Etcd, Kind};
+use crate::history::{fill, generator, grow, key, value};
+use crate::records::{leases_of_etcd, of_etcd, of_file, told};
+
+fn reporter() -> Reporter {
+    Reporter::new(Mode::Plain)
+}
+
+fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64
+}
+
+fn open(file: &Path) -> Store {
+    let identity = Identity {
+        cluster_id: 0,
+        member_id: 0,
+        raft_term: 1,
+    };
+    Store::open(file, Options { quota: 0, identity }).unwrap()
+}
+
+/// Writes, deletes and leases on the store, as an API server does: `steps` transactions.
+fn live_on(file: &Path, random: &mut StdRng, steps: usize) {
+    let mut store = open(file);
+    let mut leases = vec![0; 4];
+    for _ in 0..3 {
+        let id = random.random_range(1..i64::MAX);
+        let granted_ttl = random.random_range(100..5000);
+        store
+            .put_lease(Lease {
+                id,
+                granted_ttl,
+                deadline_ms: now_ms() + granted_ttl * 1000,
+            })
+            .unwrap();
+        leases.push(id);
+    }
+    for _ in 0..steps {
+        let (key, value) = (Bytes::from(key(random)), Bytes::from(value(random)));
+        let mut transaction = store.begin(1, key.len() + value.len(), false).unwrap();
+        match random.random_range(0..4) {
+            0 => {
+                transaction.delete(&key);
+            }
+            _ => {
+                let lease = leases[random.random_range(0..leases.len())];
+                transaction.put(key, value, lease);
+            }
+        }
+        transaction.commit().unwrap();
+    }
+    store.close().unwrap();
+}
+
+/// An etcd with a random history, and a copy of it.
+async fn copied(random: &mut StdRng, kind: Kind) -> (Etcd, Client, PathBuf) {
+    let etcd = Etcd::start(kind);
+    let client = etcd.client().await;
+    grow(&client, random, 400).await;
+    let file = etcd.target("store");
+    copy(&etcd.source, &file, &reporter()).await.unwrap();
+    (etcd, client, file)
+}
+
+/// Everything the way back promises, of an etcd against the store file it was made from.
+async fn assert_moved_back(client: &Client, before: &[Record], file: &Path, outcome: &BackOutcome) {
+    let (store_head, store, store_leases) = of_file(file);
+    let imported = Frozen::open(file).unwrap().imported().unwrap();
+    let (head, etcd) = of_etcd(client, 0).await;
+    assert_eq!(outcome.store_revision, store_head);
+    assert_eq!(outcome.etcd_revision, head);
+    assert!(head > store_head, "{head} is past {store_head}");
+    let old: HashMap<&Bytes, &Record> = before.iter().map(|record| (&record.key, record)).collect();
+    let mut untouched = 0;
+    for (found, expected) in etcd.iter().zip(&store) {
+        let context = || format!("{} instead of {}", told(found), told(expected));
+        assert_eq!(found.key, expected.key, "{}", context());
+        assert_eq!(found.value, expected.value, "{}", context());
+        assert_eq!(found.lease, expected.lease, "{}", context());
+        let kept = expected.modified <= imported;
+        if kept && old.get(&found.key).is_some_and(|old| old.lease == 0 || *old == found) {
+            untouched += 1;
+            assert_eq!(found, expected, "an untouched key keeps its revisions");
+        } else {
+            assert!(found.modified > store_head, "{}", context());
+        }
+    }
+    assert_eq!(etcd.len(), store.len());
+    assert_eq!(outcome.keys, store.len() as u64);
+    assert!(untouched > 0, "some keys were left alone");
+    assert!(etcd.iter().all(|record| record.key != FILLER_KEY.as_bytes()));
+    let leases: BTreeMap<i64, i64> = leases_of_etcd(client).await;
+    let now = now_ms();
+    for (id, lease) in store_leases.iter().filter(|(_, lease)| lease.deadline_ms > now) {
+        assert!(leases.contains_key(id), "lease {id:x} {lease:?}");
+        let left = client.lease_client().time_to_live(*id, None).await.unwrap().ttl();
+        let store_left = (lease.deadline_ms - now_ms()) / 1000;
+        assert!(
+            left + 2 >= store_left,
+            "lease {id:x} has {left} s left, {store_left} s in the store"
+        );
+    }
+    for id in leases.keys() {
+        assert!(store_leases.contains_key(id), "lease {id:x} is not the store's");
+    }
+    // A watch from any revision that the store gave out is told to list again; none stays silent.
+    for start in [imported - 1, imported + 1, store_head] {
+        assert_eq!(
+            watch_from(client, start).await,
+            Watched::Compacted,
+            "from {start} of {store_head}"
+        );
+    }
+}
+
+#[derive(Debug, Eq, PartialEq)]
+enum Watched {
+    Compacted,
+    Open,
+}
+
+async fn watch_from(client: &Client, revision: i64) -> Watched {
+    let options = WatchOptions::new().with_all_keys().with_start_revision(revision);
+    let mut stream = client.watch_client().watch("", Some(options)).await.unwrap();
+    loop {
+        match tokio::time::timeout(Duration::from_secs(2), stream.message()).await {
+            Err(_) => return Watched::Open,
+            Ok(answer) => {
+                let answer = answer.unwrap().expect("a watch is answered");
+                if answer.canceled() {
+                    assert!(answer.compact_revision() > 0);
+                    return Watched::Compacted;
+                }
+                if !answer.events().is_empty() {
+                    return Watched::Open;
+                }
+            }
+        }
+    }
+}
+
+async fn there_and_back(name: &str, kind: Kind) {
+    let mut random = generator(name);
+    let (etcd, client, file) = copied(&mut random, kind).await;
+    live_on(&file, &mut random, 1500);
+    let (before_head, before) = of_etcd(&client, 0).await;
+    let outcome = copy_back(&file, &etcd.source, &reporter()).await.unwrap();
+    assert_eq!(outcome.etcd_revision_before, before_head);
+    assert!(
+        outcome.fillers > 0 && outcome.puts > 0 && outcome.deletes > 0,
+        "{outcome:?}"
+    );
+    assert_moved_back(&client, &before, &file, &outcome).await;
+
+    // Once more finds nothing to do.
+    let again = copy_back(&file, &etcd.source, &reporter()).await.unwrap();
+    assert_eq!((again.fillers, again.puts, again.deletes, again.passes), (0, 0, 0, 1));
+    assert_eq!(again.etcd_revision, outcome.etcd_revision);
+    // etcd works, and every later write is past the store's.
+    let put = client.kv_client().put("/registry/pods/later", "x", None).await.unwrap();
+    assert_eq!(put.header().unwrap().revision(), outcome.etcd_revision + 1);
+
+    // The next move starts from there.
+    let second = etcd.target("second");
+    copy(&etcd.source, &second, &reporter()).await.unwrap();
+    live_on(&second, &mut random, 200);
+    let (_, before) = of_etcd(&client, 0).await;
+    let outcome = copy_back(&second, &etcd.source, &reporter()).await.unwrap();
+    assert_moved_back(&client, &before, &second, &outcome).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_and_back_on_etcd_3_6() {
+    there_and_back("there and back on etcd 3.6", Kind::Current).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_and_back_on_etcd_3_6_with_certificates() {
+    there_and_back("there and back on etcd 3.6 with certificates", Kind::Secure).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_and_back_on_etcd_3_4() {
+    there_and_back("there and back on etcd 3.4", Kind::Debian).await;
+}
+
+/// A store that nobody wrote to: etcd is as it was, revision included, and old watches go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_untouched_store_changes_nothing() {
+    let mut random = generator("an untouched store");
+    let (etcd, client, file) = copied(&mut random, Kind::Current).await;
+    let before = of_etcd(&client, 0).await;
+    let outcome = copy_back(&file, &etcd.source, &reporter()).await.unwrap();
+    assert_eq!((outcome.fillers, outcome.puts, outcome.deletes), (0, 0, 0));
+    assert_eq!(outcome.compacted, None);
+    assert_eq!(of_etcd(&client, 0).await, before);
+    assert_eq!(watch_from(&client, before.0 + 1).await, Watched::Open);
+}
+
+/// etcd ends leases while the store lives on; each kind of lease ends up right.
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_that_went_their_own_way() {
+    let etcd = Etcd::start(Kind::Current);
+    let client = etcd.client().await;
+    fill(&client, "configmaps", 20, 100).await;
+    let (short, gone, kept, dropped) = (11, 12, 13, 14);
+    for (id, ttl) in [(short, 4), (gone, 600), (kept, 600), (dropped, 600)] {
+        let options = LeaseGrantOptions::new().with_id(id);
+        client.lease_client().grant(ttl, Some(options)).await.unwrap();
+        let options = PutOptions::new().with_lease(id);
+        let key = format!("/registry/events/{id}");
+        client.kv_client().put(key, "x", Some(options)).await.unwrap();
+    }
+    let file = etcd.target("store");
+    copy(&etcd.source, &file, &reporter()).await.unwrap();
+    let (_, before) = of_etcd(&client, 0).await;
+
+    // etcd loses one that the store keeps; the store ends one that etcd keeps; one runs out on both.
+    client.lease_client().revoke(gone).await.unwrap();
+    let mut store = open(&file);
+    let mut transaction = store.begin(1, 100, false).unwrap();
+    transaction.delete(b"/registry/events/14");
+    transaction.end_lease(dropped);
+    transaction.commit().unwrap();
+    store
+        .put_lease(Lease {
+            id: 15,
+            granted_ttl: 90,
+            deadline_ms: now_ms() + 90_000,
+        })
+        .unwrap();
+    let mut transaction = store.begin(1, 100, false).unwrap();
+    transaction.put(Bytes::from_static(b"/registry/events/15"), Bytes::from_static(b"y"), 15);
+    transaction.commit().unwrap();
+    store.close().unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+
+    let outcome = copy_back(&file, &etcd.source, &reporter()).await.unwrap();
+    let (_, after) = of_etcd(&client, 0).await;
+    let find = |records: &[Record], key: &str| records.iter().find(|record| record.key == key.as_bytes()).cloned();
+    assert_eq!(find(&after, "/registry/events/11"), None, "ran out");
+    assert_eq!(find(&after, "/registry/events/14"), None, "ended on the store");
+    let back = find(&after, "/registry/events/12").expect("the store still had it");
+    assert_eq!((back.lease, &back.value[..]), (gone, &b"x"[..]));
+    assert!(back.modified > outcome.store_revision);
+    let untouched = find(&after, "/registry/events/13");
+    assert_eq!(untouched, find(&before, "/registry/events/13"));
+    assert_eq!(find(&after, "/registry/events/15").unwrap().lease, 15);
+    let leases = leases_of_etcd(&client).await;
+    assert_eq!(leases.keys().copied().collect::<Vec<_>>(), [gone, kept, 15]);
+    let left = client.lease_client().time_to_live(15, None).await.unwrap().ttl();
+    assert!((75..=90).contains(&left), "{left} s are left of 90");
+    assert_eq!(outcome.keys_ended, 1);
+    assert_eq!(outcome.leases_revoked, 1, "{outcome:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_is_refused() {
+    let mut random = generator("a stranger");
+    let (etcd, client, file) = copied(&mut random, Kind::Current).await;
+    live_on(&file, &mut random, 10);
+    let other = Etcd::start_with(Kind::Current, &["--initial-cluster-token", "another"]);
+    let stranger = other.client().await;
+    fill(&stranger, "configmaps", 10, 10).await;
+    let before = of_etcd(&stranger, 0).await;
+    let error = copy_back(&file, &other.source, &reporter()).await.unwrap_err();
+    assert_eq!((error.exit(), error.name()), (Exit::Refused, "other-cluster"));
+    assert_eq!(of_etcd(&stranger, 0).await, before, "not one write");
+
+    // A store that is being served from.
+    let store = open(&file);
+    let before = of_etcd(&client, 0).await;
+    let error = copy_back(&file, &etcd.source, &reporter()).await.unwrap_err();
+    assert_eq!((error.exit(), error.name()), (Exit::Refused, "store-file-in-use"));
+    assert_eq!(of_etcd(&client, 0).await, before, "not one write");
+    store.close().unwrap();
+}
+
+/// The filler may run long before, while the store serves; its key is nobody's, and it is gone in the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_filler_runs_ahead() {
+    let mut random = generator("the filler runs ahead");
+    let (etcd, client, file) = copied(&mut random, Kind::Current).await;
+    live_on(&file, &mut random, 3000);
+    let store_head = Frozen::open(&file).unwrap().revision();
+    let (_, before) = of_etcd(&client, 0).await;
+    let own = foreign_keys(&etcd.source, "/registry", 100).await.unwrap();
+    let written = raise_revision(&etcd.source, store_head, &reporter()).await.unwrap();
+    assert!(written > 0);
+    let (head, records) = of_etcd(&client, 0).await;
+    assert!(head >= store_head);
+    assert!(records.iter().any(|record| record.key == FILLER_KEY.as_bytes()));
+    let with_filler = foreign_keys(&etcd.source, "/registry", 100).await.unwrap();
+    assert_eq!(with_filler, own, "the filler's leftover is no foreign key");
+    assert!(own.count > 0, "the history has keys that no API server made");
+    assert_eq!(own.count as usize, own.first.len());
+    live_on(&file, &mut random, 100);
+    let outcome = copy_back(&file, &etcd.source, &reporter()).await.unwrap();
+    assert!(outcome.fillers < 200, "{outcome:?}");
+    assert_moved_back(&client, &before, &file, &outcome).await;
+}
+
+/// The environment of the process that `a_killed_way_back` kills.
+const CHILD: &str = "QUANTYKUBE_TEST_COPY_BACK";
+
+/// Not a test by itself: the process to kill.
+#[tokio::test(flavor = "multi_thread")]
+async fn child_copies_back() {
+    let Ok(arguments) = std::env::var(CHILD) else {
+        return;
+    };
+    let (file, endpoint) = arguments.split_once('|').unwrap();
+    let target = Source {
+        endpoints: vec![endpoint.to_owned()],
+        ..Source::default()
+    };
+    copy_back(Path::new(file), &target, &reporter()).await.unwrap();
+}
+
+fn start_child(file: &Path, endpoint: &str) -> std::process::Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "back::child_copies_back", "--nocapture"])
+        .env(CHILD, format!("{}|{endpoint}", file.display()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_way_back_goes_on() {
+    let mut random = generator("kills of the way back");
+    let etcd = Etcd::start(Kind::Current);
+    let client = etcd.client().await;
+    grow(&client, &mut random, 400).await;
+    fill(&client, "configmaps", 3000, 2000).await;
+    let file = etcd.target("store");
+    copy(&etcd.source, &file, &reporter()).await.unwrap();
+    let (_, before) = of_etcd(&client, 0).await;
+    live_on(&file, &mut random, 8000);
+    // Enough keys to write that a kill comes in the middle of them.
+    let mut store = open(&file);
+    for n in 0..3000 {
+        let mut transaction = store.begin(1, 3000, false).unwrap();
+        let key = format!("/registry/configmaps/{n:08}");
+        transaction.put(Bytes::from(key), Bytes::from(vec![n as u8; 2500]), 0);
+        transaction.commit().unwrap();
+    }
+    store.close().unwrap();
+    let store_head = Frozen::open(&file).unwrap().revision();
+
+    let endpoint = &etcd.source.endpoints[0];
+    let (mut killed, mut filling, mut writing) = (0, 0, 0);
+    while killed < 10 {
+        let mut child = start_child(&file, endpoint);
+        let moment = Duration::from_millis(random.random_range(20..700));
+        let begun = Instant::now();
+        tokio::time::sleep(moment).await;
+        child.kill().unwrap();
+        if child.wait().unwrap().code().is_some() {
+            println!("the way back ended by itself within {:?}", begun.elapsed());
+            break;
+        }
+        killed += 1;
+        match of_etcd(&client, 0).await.0 {
+            head if head <= store_head => filling += 1,
+            _ => writing += 1,
+        }
+    }
+    println!("{killed} kills: {filling} while etcd was behind the store's revision, {writing} after that");
+    assert!(killed > 0);
+    let outcome = copy_back(&file, &etcd.source, &reporter()).await.unwrap();
+    assert_moved_back(&client, &before, &file, &outcome).await;
+}
