@@ -164,38 +164,45 @@ fn a_control_plane_node_lives() {
 
     // Pods outlive the kubelet, and it knows them again.
     let api = only(node.processes("kube-apiserver"));
-    node.run(&["systemctl", "restart", "kubelet"]);
-    wait_until("the kubelet finds them", || {
-        node.run(&["journalctl", "--unit=kubelet", "--no-pager"])
-            .matches(" found as process")
-            .count()
-            == 2
+    timed("the kubelet restarts and finds them", || {
+        node.run(&["systemctl", "restart", "kubelet"]);
+        wait_until("the kubelet finds them", || {
+            node.run(&["journalctl", "--unit=kubelet", "--no-pager"])
+                .matches(" found as process")
+                .count()
+                == 2
+        });
     });
     assert_eq!(only(node.processes("kube-apiserver")), api);
 
     // A kubelet that starts while no API server answers deletes nothing.
-    node.run(&["systemctl", "stop", "kubelet"]);
-    let frozen = rustix::process::Pid::from_raw(api as i32).unwrap();
-    rustix::process::kill_process(frozen, rustix::process::Signal::KILL).unwrap();
-    wait_until("the API server ends", || node.processes("kube-apiserver").is_empty());
-    fs::rename(node.path(MANIFEST), node.path(AWAY)).unwrap();
-    node.run(&["systemctl", "start", "kubelet"]);
-    let etcd_manifest = node.path("/etc/kubernetes/manifests/etcd.yaml");
-    wait_until("the kubelet finds etcd", || {
-        node.run(&["journalctl", "--unit=kubelet", "--no-pager"])
-            .matches("etcd-node1_kube-system found")
-            .count()
-            == 2
-    });
-    fs::rename(&etcd_manifest, node.path("/root/etcd.yaml")).unwrap();
-    wait_until("the kubelet says that it skips", || {
-        node.run(&["journalctl", "--unit=kubelet", "--no-pager"])
-            .contains("skipping delete of etcd-node1_kube-system")
-    });
-    assert_eq!(only(node.processes("etcd")), etcd);
-    fs::rename(node.path("/root/etcd.yaml"), &etcd_manifest).unwrap();
-    fs::rename(node.path(AWAY), node.path(MANIFEST)).unwrap();
-    node.api_ready(LONG);
+    timed(
+        "a kubelet without an API server deletes nothing, then all is ready",
+        || {
+            node.run(&["systemctl", "stop", "kubelet"]);
+            let frozen = rustix::process::Pid::from_raw(api as i32).unwrap();
+            rustix::process::kill_process(frozen, rustix::process::Signal::KILL).unwrap();
+            wait_until("the API server ends", || node.processes("kube-apiserver").is_empty());
+            fs::rename(node.path(MANIFEST), node.path(AWAY)).unwrap();
+            node.run(&["systemctl", "start", "kubelet"]);
+            let etcd_manifest = node.path("/etc/kubernetes/manifests/etcd.yaml");
+            wait_until("the kubelet finds etcd", || {
+                node.run(&["journalctl", "--unit=kubelet", "--no-pager"])
+                    .matches("etcd-node1_kube-system found")
+                    .count()
+                    == 2
+            });
+            fs::rename(&etcd_manifest, node.path("/root/etcd.yaml")).unwrap();
+            wait_until("the kubelet says that it skips", || {
+                node.run(&["journalctl", "--unit=kubelet", "--no-pager"])
+                    .contains("skipping delete of etcd-node1_kube-system")
+            });
+            assert_eq!(only(node.processes("etcd")), etcd);
+            fs::rename(node.path("/root/etcd.yaml"), &etcd_manifest).unwrap();
+            fs::rename(node.path(AWAY), node.path(MANIFEST)).unwrap();
+            node.api_ready(LONG);
+        },
+    );
 
     // The kill of a node, and its return.
     let id = node.run(&["cat", "/etc/machine-id"]);
