@@ -20,7 +20,7 @@ while [ $# -gt 0 ]; do
 done
 
 peers=$("$root/scripts/peers" etcd kube-apiserver | tail -n 1)
-(cd "$root" && cargo build -q --locked -p quantykube-api-driver)
+(cd "$root" && cargo build -q --locked -p quantykube-api-driver --bin quantykube-api-driver)
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/quantykube-migrate.XXXXXX")
 clean() {
