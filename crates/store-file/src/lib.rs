@@ -3,8 +3,44 @@
 //! This crate knows keys, revisions and leases as data, and a disk. It never knows tokio, gRPC or etcd's requests: what
 //! a request means is decided above it (`mvcc` in the store).
 
-mod api;
+mod changes;
+mod checkpoint;
+mod codec;
+mod digest;
+mod disk;
+mod error;
+mod events;
+mod frame;
+mod frozen;
+mod import;
+mod index;
+mod layout;
+mod open;
+mod read;
+mod recent;
+mod record;
+mod recovery;
+mod revisions;
+mod space;
+mod stats;
+mod store;
+mod transaction;
+mod tuning;
 mod types;
+mod upkeep;
+mod writer;
 
-pub use api::*;
+#[cfg(test)]
+mod tests;
+
+pub use digest::Digest;
+pub use disk::{CrashKind, Disk, FileDisk, Seeded, SimDisk};
+pub use error::Error;
+pub use frozen::Frozen;
+pub use import::{Finished, Import, Summary};
+pub use stats::Stats;
+pub use store::{Options, Store};
+pub use transaction::Transaction;
+pub use tuning::Tuning;
 pub use types::*;
+pub use writer::DurableHook;

@@ -1,0 +1,379 @@
+//! Who uses which slot of the file, and how much of the log is still needed.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use crate::layout::{Address, SEGMENT_HEADER_LEN, SLOTS_AT};
+use crate::{Disk, Error};
+
+/// Slots kept for deletes, compactions and copies, beside those for a checkpoint.
+const SPARE_SLOTS: u64 = 1;
+/// What a record weighs beside its key and value, for the account of what is live.
+const RECORD_WEIGHT: u64 = 24;
+
+/// What a version weighs in its segment.
+pub(crate) fn weight(key: usize, value: u32) -> u64 {
+    key as u64 + u64::from(value) + RECORD_WEIGHT
+}
+
+/// What a slot is used for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Slot {
+    /// Nothing; `reserved`: its space is taken on the medium.
+    Free { reserved: bool },
+    /// A segment of the log.
+    Log,
+    /// A segment of a checkpoint.
+    Checkpoint,
+}
+
+/// A segment of the log.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Segment {
+    pub(crate) slot: u32,
+    pub(crate) first_seq: u64,
+    /// Bytes written, its header included.
+    pub(crate) used: u32,
+    /// Weight of the live and uncompacted versions in it.
+    pub(crate) live: u64,
+    /// The last revision whose transaction stands in it, 0 for none.
+    pub(crate) max_revision: i64,
+}
+
+/// The slots of the file and the segments of the log.
+pub(crate) struct Space {
+    disk: Arc<dyn Disk>,
+    segment_bytes: u32,
+    slots: Vec<Slot>,
+    log: BTreeMap<u64, Segment>,
+    /// Slots the checkpoint in force takes.
+    checkpoint: Vec<u32>,
+    /// Slots a checkpoint in the making takes.
+    making: Vec<u32>,
+    /// Sum of `used` over the log.
+    used: u64,
+    /// Sum of `live` over the log.
+    live: u64,
+    quota: u64,
+}
+
+impl Space {
+    pub(crate) fn new(disk: Arc<dyn Disk>, segment_bytes: u32, quota: u64) -> Space {
+        Space {
+            disk,
+            segment_bytes,
+            slots: Vec::new(),
+            log: BTreeMap::new(),
+            checkpoint: Vec::new(),
+            making: Vec::new(),
+            used: 0,
+            live: 0,
+            quota,
+        }
+    }
+
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        u64::from(self.segment_bytes)
+    }
+
+    /// The most bytes of frames a segment takes.
+    pub(crate) fn capacity(&self) -> usize {
+        self.segment_bytes as usize - SEGMENT_HEADER_LEN
+    }
+
+    /// Sets the number of slots the file has now; nothing is known to be reserved.
+    pub(crate) fn set_slots(&mut self, slots: usize) {
+        self.slots.resize(slots, Slot::Free { reserved: false });
+    }
+
+    pub(crate) fn slot_at(&self, slot: u32) -> u64 {
+        SLOTS_AT + u64::from(slot) * self.segment_bytes()
+    }
+
+    pub(crate) fn log(&self) -> &BTreeMap<u64, Segment> {
+        &self.log
+    }
+
+    pub(crate) fn add_segment(&mut self, sequence: u64, segment: Segment) {
+        if let Some(slot) = self.slots.get_mut(segment.slot as usize) {
+            *slot = Slot::Log;
+        }
+        self.used += u64::from(segment.used);
+        self.live += segment.live;
+        self.log.insert(sequence, segment);
+    }
+
+    /// Changes a segment of the log.
+    pub(crate) fn update(&mut self, sequence: u64, change: impl FnOnce(&mut Segment)) {
+        if let Some(segment) = self.log.get_mut(&sequence) {
+            let (used, live) = (segment.used, segment.live);
+            change(segment);
+            self.used = self.used - u64::from(used) + u64::from(segment.used);
+            self.live = self.live - live + segment.live;
+        }
+    }
+
+    /// Accounts for a version at `address` that came or went.
+    pub(crate) fn weigh(&mut self, address: Address, weight: u64, came: bool) {
+        self.update(address / self.segment_bytes(), |segment| {
+            debug_assert!(came || segment.live >= weight, "more was dropped than ever came");
+            segment.live = if came {
+                segment.live + weight
+            } else {
+                segment.live.saturating_sub(weight)
+            };
+        });
+    }
+
+    /// Where an address stands in the file; None if its segment is gone.
+    pub(crate) fn offset(&self, address: Address) -> Option<u64> {
+        let segment = self.log.get(&(address / self.segment_bytes()))?;
+        Some(self.slot_at(segment.slot) + address % self.segment_bytes())
+    }
+
+    fn reserved(&self) -> u64 {
+        let reserved = |slot: &&Slot| **slot == Slot::Free { reserved: true };
+        self.slots.iter().filter(reserved).count() as u64
+    }
+
+    /// Slots that must stay free after an ordinary transaction: for deletes and copies, and for the next checkpoint.
+    fn spare(&self) -> u64 {
+        SPARE_SLOTS + (self.checkpoint.len() as u64 * 5 / 4).max(1)
+    }
+
+    /// Makes sure that `slots` more segments can be begun and `bytes` be written. Changes nothing but reservations.
+    pub(crate) fn reserve(&mut self, slots: u64, bytes: u64, spare: bool) -> Result<(), Error> {
+        let no_space = Error::NoSpace { needed: bytes };
+        if self.quota > 0 {
+            let extra = if spare { SPARE_SLOTS * self.segment_bytes() } else { 0 };
+            if self.in_file() + bytes > self.quota + extra {
+                return Err(no_space);
+            }
+        }
+        if slots == 0 {
+            return Ok(());
+        }
+        let wanted = slots + if spare { 0 } else { self.spare() };
+        self.reserve_slots(wanted, no_space)
+    }
+
+    fn reserve_slots(&mut self, wanted: u64, no_space: Error) -> Result<(), Error> {
+        let mut reserved = self.reserved();
+        let mut next = 0;
+        while reserved < wanted {
+            let slot = self.slots[next..]
+                .iter()
+                .position(|slot| *slot == Slot::Free { reserved: false })
+                .map_or(self.slots.len(), |at| next + at);
+            match self.disk.allocate(self.slot_at(slot as u32), self.segment_bytes()) {
+                Ok(()) => {}
+                Err(error) if is_full(&error) => return Err(no_space),
+                Err(source) => {
+                    return Err(Error::Io {
+                        what: "reserving space",
+                        source,
+                    });
+                }
+            }
+            if slot == self.slots.len() {
+                self.slots.push(Slot::Free { reserved: true });
+            } else {
+                self.slots[slot] = Slot::Free { reserved: true };
+            }
+            reserved += 1;
+            next = slot + 1;
+        }
+        Ok(())
+    }
+
+    /// Takes the lowest reserved slot; None if [`Space::reserve`] did not make sure that there is one.
+    fn take(&mut self, becomes: Slot) -> Option<u32> {
+        let slot = self
+            .slots
+            .iter()
+            .position(|slot| *slot == Slot::Free { reserved: true })?;
+        self.slots[slot] = becomes;
+        Some(slot as u32)
+    }
+
+    /// Begins the log's next segment in a reserved slot.
+    pub(crate) fn begin_segment(&mut self, sequence: u64, first_seq: u64) -> Option<u32> {
+        let slot = self.take(Slot::Log)?;
+        self.add_segment(
+            sequence,
+            Segment {
+                slot,
+                first_seq,
+                used: SEGMENT_HEADER_LEN as u32,
+                live: 0,
+                max_revision: 0,
+            },
+        );
+        Some(slot)
+    }
+
+    /// Takes a slot for a checkpoint in the making, spare ones too.
+    pub(crate) fn begin_checkpoint_segment(&mut self) -> Result<u32, Error> {
+        self.reserve_slots(
+            1,
+            Error::NoSpace {
+                needed: self.segment_bytes(),
+            },
+        )?;
+        let slot = self.take(Slot::Checkpoint).ok_or(Error::NoSpace {
+            needed: self.segment_bytes(),
+        })?;
+        self.making.push(slot);
+        Ok(slot)
+    }
+
+    /// Names the slots of the checkpoint in force, as found at the start.
+    pub(crate) fn set_checkpoint(&mut self, slots: Vec<u32>) {
+        for slot in &slots {
+            self.slots[*slot as usize] = Slot::Checkpoint;
+        }
+        self.checkpoint = slots;
+    }
+
+    /// Gives up the checkpoint in the making.
+    pub(crate) fn abandon_checkpoint(&mut self) {
+        for slot in std::mem::take(&mut self.making) {
+            self.slots[slot as usize] = Slot::Free { reserved: true };
+        }
+    }
+
+    /// Puts the checkpoint in the making in force and frees the old one's slots.
+    pub(crate) fn install_checkpoint(&mut self) {
+        let made = std::mem::take(&mut self.making);
+        for slot in std::mem::replace(&mut self.checkpoint, made) {
+            self.slots[slot as usize] = Slot::Free { reserved: true };
+        }
+    }
+
+    /// Frees a segment of the log.
+    pub(crate) fn free_segment(&mut self, sequence: u64) {
+        if let Some(segment) = self.log.remove(&sequence) {
+            self.used -= u64::from(segment.used);
+            self.live -= segment.live;
+            self.slots[segment.slot as usize] = Slot::Free { reserved: true };
+        }
+    }
+
+    /// Free slots that need not stay reserved: those at the file's end, to be cut off (the new number of slots), and
+    /// the highest others, to be punched. Up to two more than the spare stay.
+    pub(crate) fn release(&mut self) -> (Option<usize>, Vec<u32>) {
+        let keep = self.spare() + 1;
+        let mut free = self.reserved();
+        let (mut cut, mut punched) = (None, Vec::new());
+        for slot in (0..self.slots.len()).rev() {
+            let at_end = slot + 1 == self.slots.len();
+            match self.slots[slot] {
+                Slot::Free { reserved } if at_end && (!reserved || free > keep) => {
+                    free -= u64::from(reserved);
+                    self.slots.pop();
+                    cut = Some(self.slots.len());
+                }
+                Slot::Free { reserved: true } if free > keep => {
+                    free -= 1;
+                    self.slots[slot] = Slot::Free { reserved: false };
+                    punched.push(slot as u32);
+                }
+                _ => {}
+            }
+        }
+        (cut, punched)
+    }
+
+    /// Bytes of log and checkpoints in the file, dead ones included: what the quota limits.
+    pub(crate) fn in_file(&self) -> u64 {
+        self.used + (self.checkpoint.len() + self.making.len()) as u64 * self.segment_bytes()
+    }
+
+    /// Space taken on the medium.
+    pub(crate) fn allocated(&self) -> u64 {
+        let taken = |slot: &&Slot| **slot != Slot::Free { reserved: false };
+        SLOTS_AT + self.slots.iter().filter(taken).count() as u64 * self.segment_bytes()
+    }
+
+    /// Weight of what is live and uncompacted.
+    pub(crate) fn live(&self) -> u64 {
+        self.live
+    }
+
+    /// Bytes of the log.
+    pub(crate) fn used(&self) -> u64 {
+        self.used
+    }
+
+    pub(crate) fn quota(&self) -> u64 {
+        self.quota
+    }
+}
+
+/// Whether an allocation failed for want of space (the medium's, the user's, or a limit on files).
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SimDisk;
+
+    fn space(disk: &SimDisk, quota: u64) -> Space {
+        Space::new(Arc::new(disk.clone()), 8192, quota)
+    }
+
+    #[test]
+    fn an_ordinary_transaction_leaves_the_spare() {
+        let disk = SimDisk::new();
+        let mut space = space(&disk, 0);
+        disk.set_capacity(Some((SLOTS_AT + 4 * 8192) as usize));
+        space.reserve(1, 100, false).unwrap();
+        assert_eq!(space.begin_segment(1, 1), Some(0));
+        space.reserve(1, 100, false).unwrap();
+        assert_eq!(space.begin_segment(2, 5), Some(1));
+        assert!(matches!(
+            space.reserve(1, 100, false),
+            Err(Error::NoSpace { needed: 100 })
+        ));
+        space.reserve(1, 100, true).unwrap();
+        space.free_segment(1);
+        space.reserve(1, 100, false).unwrap();
+        assert_eq!(space.begin_segment(3, 9), Some(0), "the lowest first");
+    }
+
+    #[test]
+    fn the_quota_counts_what_is_written() {
+        let disk = SimDisk::new();
+        let mut space = space(&disk, 10_000);
+        space.reserve(1, 100, false).unwrap();
+        space.begin_segment(1, 1).unwrap();
+        space.update(1, |segment| segment.used = 8000);
+        space.reserve(0, 2000, false).unwrap();
+        assert!(matches!(space.reserve(0, 2001, false), Err(Error::NoSpace { .. })));
+        space.reserve(0, 2001, true).unwrap();
+    }
+
+    #[test]
+    fn free_slots_are_cut_at_the_end_and_punched_in_the_middle() {
+        let disk = SimDisk::new();
+        let mut space = space(&disk, 0);
+        space.reserve(10, 0, true).unwrap();
+        for sequence in 1..=10 {
+            space.begin_segment(sequence, 1).unwrap();
+        }
+        for sequence in [1, 2, 3, 4, 5, 6, 8, 9, 10] {
+            space.free_segment(sequence);
+        }
+        let (cut, punched) = space.release();
+        assert_eq!(cut, Some(7));
+        assert_eq!(punched, [5, 4, 3]);
+        assert_eq!(space.allocated(), SLOTS_AT + 4 * 8192);
+        assert_eq!(space.release(), (None, vec![]));
+    }
+}

@@ -1,0 +1,229 @@
+//! The store as its users see it, on real files.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+
+use crate::*;
+
+fn options() -> Options {
+    Options {
+        quota: 0,
+        identity: Identity {
+            cluster_id: 1,
+            member_id: 2,
+            raft_term: 3,
+        },
+    }
+}
+
+fn put(store: &mut Store, key: &'static str, value: &'static str, lease: i64) -> Version {
+    let mut transaction = store.begin(1, key.len() + value.len(), false).unwrap();
+    let version = transaction.put(Bytes::from(key), Bytes::from(value), lease);
+    transaction.commit().unwrap();
+    version
+}
+
+fn changes(store: &Store, from: i64, to: i64) -> Vec<(i64, String, Option<String>)> {
+    let mut seen = Vec::new();
+    store
+        .changes(from, to, &mut |change| {
+            let value = match change.what {
+                ChangeKind::Put(version) => Some(text(&store.value(&version).unwrap())),
+                ChangeKind::Delete => None,
+            };
+            seen.push((change.revision.main, text(&change.key), value));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    seen
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn everything_is_there_after_a_reopening() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.qks");
+    let mut store = Store::create(&path, options()).unwrap();
+    assert_eq!((store.revision(), store.compacted()), (1, 0));
+    assert!(matches!(Store::create(&path, options()), Err(Error::Exists { .. })));
+    assert!(matches!(Store::open(&path, options()), Err(Error::Locked { .. })));
+    assert!(matches!(Frozen::open(&path), Err(Error::Locked { .. })));
+    let lease = Lease {
+        id: 7,
+        granted_ttl: 60,
+        deadline_ms: 1000,
+    };
+    store.put_lease(lease).unwrap();
+    let first = put(&mut store, "a", "1", 0);
+    assert_eq!((first.create, first.modified.main, first.version), (2, 2, 1));
+    put(&mut store, "b", "2", 7);
+    let second = put(&mut store, "a", "3", 7);
+    assert_eq!((second.create, second.modified.main, second.version), (2, 4, 2));
+    assert_eq!(store.lease_keys(7), ["a", "b"]);
+    let mut transaction = store.begin(3, 10, false).unwrap();
+    assert!(transaction.delete(b"b"));
+    assert!(!transaction.delete(b"b"));
+    transaction.put(Bytes::from("c"), Bytes::new(), 0);
+    assert_eq!(transaction.store().get(b"b", transaction.revision()), None);
+    let seen = transaction.store().get(b"c", transaction.revision()).unwrap();
+    assert_eq!(transaction.store().value(&seen).unwrap(), "");
+    assert_eq!(transaction.commit().unwrap().revision, 5);
+    let empty = store.begin(1, 1, false).unwrap().commit().unwrap();
+    assert_eq!(empty.revision, 5);
+    store.put_note("alarm", b"x").unwrap();
+    store.put_note("gone", b"x").unwrap();
+    store.put_note("gone", b"").unwrap();
+    store.sync().unwrap();
+    assert_eq!(store.durable().revision, 5);
+    store.close().unwrap();
+
+    let frozen = Frozen::open(&path).unwrap();
+    assert_eq!((frozen.revision(), frozen.imported()), (5, None));
+    assert_eq!(frozen.summary().unwrap().keys, 2);
+    drop(frozen);
+
+    let mut store = Store::open(&path, options()).unwrap();
+    assert_eq!((store.revision(), store.durable().revision), (5, 5));
+    assert_eq!(store.leases(), [lease]);
+    assert_eq!(store.lease_keys(7), ["a"]);
+    assert_eq!(store.note("alarm").unwrap(), "x");
+    assert_eq!(store.note("gone"), None);
+    assert_eq!(store.value(&store.get(b"a", 3).unwrap()).unwrap(), "1");
+    assert_eq!(store.value(&store.get(b"a", 5).unwrap()).unwrap(), "3");
+    assert_eq!(store.get(b"b", 4).unwrap().version, 1);
+    assert_eq!(store.get(b"b", 5), None);
+    let expected = [
+        (2, "a", Some("1")),
+        (3, "b", Some("2")),
+        (4, "a", Some("3")),
+        (5, "b", None),
+        (5, "c", Some("")),
+    ]
+    .map(|(revision, key, value)| (revision, key.to_owned(), value.map(str::to_owned)));
+    assert_eq!(changes(&store, 2, 5), expected);
+    assert_eq!(changes(&store, 5, 9), expected[3..]);
+    let all = KeyRange {
+        start: Bytes::new(),
+        end: RangeEnd::Unbounded,
+    };
+    assert_eq!(
+        (store.count(&all, 5), store.count(&all, 4), store.count(&all, 1)),
+        (2, 2, 0)
+    );
+
+    store.compact(5).unwrap();
+    while store.maintain(std::time::Duration::from_millis(5)).unwrap() {}
+    assert_eq!(store.compacted(), 5);
+    assert_eq!(
+        changes(&store, 5, 5),
+        expected[3..],
+        "the compacted revision itself is still told"
+    );
+    let mut transaction = store.begin(2, 10, true).unwrap();
+    transaction.delete(b"a");
+    transaction.end_lease(7);
+    transaction.commit().unwrap();
+    assert!(store.leases().is_empty());
+    store.close().unwrap();
+    let store = Store::open(&path, options()).unwrap();
+    assert!(store.leases().is_empty());
+    assert_eq!((store.revision(), store.compacted()), (6, 5));
+    assert_eq!(store.count(&all, 6), 1);
+}
+
+#[test]
+fn an_import_reads_at_its_head_and_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.qks");
+    let records: Vec<Record> = (0..5000)
+        .map(|n| Record {
+            key: Bytes::from(format!("/registry/{n:05}")),
+            value: Bytes::from(vec![n as u8; 300]),
+            create: 5 + n % 3,
+            modified: 10 + n / 2,
+            version: 3,
+            lease: n % 2,
+        })
+        .collect();
+    let mut import = Import::create(&path, options().identity, 9000).unwrap();
+    let mut digest = Digest::default();
+    for record in &records {
+        import.push(record).unwrap();
+        digest.add(record);
+    }
+    assert!(matches!(import.push(&records[0]), Err(Error::Import(_))));
+    let lease = Lease {
+        id: 1,
+        granted_ttl: 3600,
+        deadline_ms: 5,
+    };
+    import.lease(lease).unwrap();
+    let finished = import.finish().unwrap();
+    assert!(!path.exists());
+    let summary = finished.summary().clone();
+    assert_eq!(
+        (summary.keys, summary.head, summary.digest),
+        (5000, 9000, digest.finish())
+    );
+    finished.publish().unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+
+    let frozen = Frozen::open(&path).unwrap();
+    assert_eq!((frozen.imported(), frozen.compacted()), (Some(9000), 9000));
+    assert_eq!(frozen.summary().unwrap(), summary);
+    let mut read = Vec::new();
+    frozen
+        .records(&mut |record| {
+            read.push(record);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(read, records);
+    drop(frozen);
+
+    let mut store = Store::open(&path, options()).unwrap();
+    assert_eq!(store.untouched_import(), Some(9000));
+    assert_eq!(store.lease_keys(1).len(), 2500);
+    let version = store.get(b"/registry/00003", 9000).unwrap();
+    assert_eq!(
+        (version.create, version.modified.main, version.modified.sub),
+        (5, 11, 1)
+    );
+    assert_eq!(store.value(&version).unwrap(), records[3].value);
+    let next = put(&mut store, "/registry/00003", "new", 0);
+    assert_eq!((next.create, next.modified.main, next.version), (5, 9001, 4));
+    assert_eq!(store.untouched_import(), None);
+    assert_eq!(store.get(b"/registry/00003", 9000), Some(version));
+    store.close().unwrap();
+    let store = Store::open(&path, options()).unwrap();
+    assert_eq!(
+        store.value(&store.get(b"/registry/00003", 9001).unwrap()).unwrap(),
+        "new"
+    );
+    assert_eq!(store.untouched_import(), None);
+    assert_eq!(
+        Frozen::open(&path).err().map(|error| error.to_string()),
+        Some(format!("{} is in use by another process", path.display()))
+    );
+}
+
+#[test]
+fn an_import_given_up_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.qks");
+    let import = Import::create(&path, options().identity, 9).unwrap();
+    drop(import);
+    let finished = Import::create(&path, options().identity, 9).unwrap().finish().unwrap();
+    assert_eq!(finished.summary().keys, 0);
+    drop(finished);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    std::fs::write(&path, b"x").unwrap();
+    assert!(matches!(
+        Import::create(&path, options().identity, 9),
+        Err(Error::Exists { .. })
+    ));
+}
