@@ -169,6 +169,34 @@ fn main() {
         .build_client(std::env::var_os("CARGO_FEATURE_CLIENT").is_some())
         .build_transport(false)
         .compile(&services);
+    write_methods();
+}
+
+/// A table of all methods, for routing and counting.
+fn write_methods() {
+    let tables = [
+        ("etcdserverpb.KV", KV),
+        ("etcdserverpb.Watch", WATCH),
+        ("etcdserverpb.Lease", LEASE),
+        ("etcdserverpb.Cluster", CLUSTER),
+        ("etcdserverpb.Maintenance", MAINTENANCE),
+        ("etcdserverpb.Auth", AUTH),
+        ("grpc.health.v1.Health", HEALTH),
+    ];
+    let mut rows = Vec::new();
+    for (service, table) in tables {
+        for (route, _, _, streams) in table {
+            let kind = match streams {
+                Streams::None => "unary",
+                Streams::Answer => "server_stream",
+                Streams::Both => "bidi_stream",
+            };
+            rows.push((service, *route, kind));
+        }
+    }
+    let folder = std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
+    let path = std::path::Path::new(&folder).join("methods.rs");
+    std::fs::write(path, format!("&{rows:?}")).expect("OUT_DIR can be written");
 }
 
 fn service(package: &str, name: &str, rows: &[Row]) -> Service {

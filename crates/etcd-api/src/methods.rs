@@ -1,31 +1,4 @@
 //! All methods, for routing and counting.
 
 /// Service, method, and which sides are streams (in the words of gRPC's metrics).
-pub const METHODS: &[(&str, &str, &str)] = &[
-    ("etcdserverpb.KV", "Range", "unary"),
-    ("etcdserverpb.KV", "Put", "unary"),
-    ("etcdserverpb.KV", "Txn", "unary"),
-    ("etcdserverpb.KV", "Compact", "unary"),
-    ("etcdserverpb.Watch", "Watch", "bidi_stream"),
-    ("etcdserverpb.Lease", "LeaseGrant", "unary"),
-    ("etcdserverpb.Cluster", "MemberAdd", "unary"),
-    ("etcdserverpb.Cluster", "MemberList", "unary"),
-    ("etcdserverpb.Maintenance", "Alarm", "unary"),
-    ("etcdserverpb.Maintenance", "Status", "unary"),
-    ("etcdserverpb.Maintenance", "Defragment", "unary"),
-    ("etcdserverpb.Maintenance", "Hash", "unary"),
-    ("etcdserverpb.Maintenance", "HashKV", "unary"),
-    ("etcdserverpb.Maintenance", "Snapshot", "server_stream"),
-    ("etcdserverpb.Maintenance", "MoveLeader", "unary"),
-    ("etcdserverpb.Maintenance", "Downgrade", "unary"),
-    ("etcdserverpb.Auth", "AuthEnable", "unary"),
-    ("etcdserverpb.Auth", "AuthStatus", "unary"),
-    ("etcdserverpb.Auth", "UserAdd", "unary"),
-    ("etcdserverpb.Auth", "UserGet", "unary"),
-    ("etcdserverpb.Auth", "UserList", "unary"),
-    ("etcdserverpb.Auth", "RoleAdd", "unary"),
-    ("etcdserverpb.Auth", "RoleGet", "unary"),
-    ("etcdserverpb.Auth", "RoleList", "unary"),
-    ("grpc.health.v1.Health", "Check", "unary"),
-    ("grpc.health.v1.Health", "Watch", "server_stream"),
-];
+pub const METHODS: &[(&str, &str, &str)] = include!(concat!(env!("OUT_DIR"), "/methods.rs"));

@@ -151,7 +151,7 @@ impl Mvcc {
         }
         let keys = self.store.lease_keys(id);
         let bytes = keys.iter().map(Bytes::len).sum();
-        let ((), wait) = self.write(keys.len(), bytes, true, |writer| {
+        let ((), wait) = self.write(keys.len() + 1, bytes, true, |writer| {
             writer.end_lease(id, &keys);
             Ok(())
         })?;

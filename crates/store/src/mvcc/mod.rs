@@ -395,13 +395,23 @@ impl Mvcc {
         spare: bool,
         apply: impl FnOnce(&mut Writer<'_, '_>) -> Result<T, Error>,
     ) -> Result<(T, u64), Error> {
-        let mut writer = match Writer::begin(&mut self.store, changes, bytes, spare, &mut self.pending) {
+        match self.try_write(changes, bytes, spare, apply) {
             Err(Error::NoSpace) => {
                 self.raise_no_space()?;
-                return Err(Error::NoSpace);
+                Err(Error::NoSpace)
             }
-            begun => begun?,
-        };
+            written => written,
+        }
+    }
+
+    fn try_write<T>(
+        &mut self,
+        changes: usize,
+        bytes: usize,
+        spare: bool,
+        apply: impl FnOnce(&mut Writer<'_, '_>) -> Result<T, Error>,
+    ) -> Result<(T, u64), Error> {
+        let mut writer = Writer::begin(&mut self.store, changes, bytes, spare, &mut self.pending)?;
         match apply(&mut writer) {
             Ok(response) => {
                 let queued = writer.commit()?;
