@@ -16,6 +16,7 @@ use crate::servers::{ApiServer, Backend, Place, Server, write_tokens};
 use crate::tally;
 
 const ANSWERS: &str = "answers word by word as etcd's";
+const AT_HEAD: &str = "etcd watch from the head itself: as etcd, or canceled";
 const UNTOUCHED: &str = "etcd after the copy: unchanged";
 
 /// Runs everything; `true` when nothing differed.
@@ -42,6 +43,7 @@ pub async fn run(args: &Args) -> Result<bool> {
     if args.control {
         server.stop().await?;
         let control = judge(&place, &etcd, &noted, seed).await?;
+        println!("etcd: a watch from the head itself says: {}", control.at_head);
         return Ok(finish(&[("etcd restarted", &control)]));
     }
 
@@ -63,6 +65,11 @@ pub async fn run(args: &Args) -> Result<bool> {
         judged.context("the run on the store")?,
     );
     tally::compare_answers(ANSWERS, &control, &mut judged);
+    let (expected, found) = (control.at_head.clone(), judged.at_head.clone());
+    let good = found == expected || found.starts_with("canceled, compacted at ");
+    judged.check(AT_HEAD, good, || {
+        format!("found {found}, expected {expected} or a cancellation")
+    });
     Ok(finish(&[
         ("etcd restarted", &control),
         ("store", &judged),

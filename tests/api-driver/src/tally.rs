@@ -20,6 +20,8 @@ pub struct Tally {
     rows: BTreeMap<&'static str, Row>,
     /// Answers that must be the same on every target, by question.
     pub answers: BTreeMap<String, String>,
+    /// What an etcd watch from the head itself says first.
+    pub at_head: String,
 }
 
 impl Tally {
