@@ -30,8 +30,9 @@ pub struct Plan {
     pub undoes: Option<String>,
     /// The machine, node and cluster that the plan is for.
     pub binding: Binding,
-    /// The step after which there is no way back: once it is done, a failure later leaves the move open, to be finished
-    /// by a resume. It lies behind the gate, where there is one.
+    /// The step from which on there is no way back: once it has started, a failure leaves the move open, to be finished by
+    /// a resume. It lies behind the gate, where there is one. What it begins may answer with numbers that the other
+    /// side has not reached: that is why it need not be done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point_of_no_return: Option<String>,
     /// In the order in which they are taken.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! heading   Forward --Failed, Turned--> Back --Barred--> Onward
-//!              \------Done of the point of no return------^
+//!              \----Started of the point of no return---^
 //! a step    Waiting -> Started -> Done | Failed -> Undoing -> Undone | UndoFailed -> Undoing ...
 //! ```
 //! The order of steps is part of what is legal: an event for any other step than the next one is an error.
@@ -243,6 +243,9 @@ impl State {
                 if let Some(slot) = after.before.get_mut(*step) {
                     *slot = Some(before.clone());
                 }
+                if self.shape.no_return == Some(*step) {
+                    after.heading = Onward;
+                }
                 match (self.heading, self.phase(*step)) {
                     (Forward | Onward, Some(Waiting)) => self.next_forward() == Some(*step),
                     (Onward, Some(Failed)) => {
@@ -253,9 +256,6 @@ impl State {
             }
             Event::Done { step } => {
                 after.set(*step, Done);
-                if self.shape.no_return == Some(*step) {
-                    after.heading = Onward;
-                }
                 self.heading != Back && self.is_next_forward(*step, &[Started])
             }
             Event::Failed { step, exit, .. } => {

@@ -1,0 +1,291 @@
+//! Runs a plan through every crash: as before or moved, never between.
+//!
+//! A trial takes a machine on which a plan is about to run. It runs the plan once to count its effects, then crashes at
+//! each one, and lets `resume` and `undo` put the machine right. It panics with the whole story where they do not.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{How, Sim, When};
+use crate::journals::{Ending, Error, Journals, Observer, Outcome};
+use crate::plan::{Back, Op, Plan, Step};
+use crate::system::Entry;
+
+/// Long enough for the kubelet to do all it wants.
+const SETTLES_IN: Duration = Duration::from_secs(10);
+
+/// What a trial tries.
+pub struct Trial<'a> {
+    /// For messages.
+    pub name: &'a str,
+    /// The machine before the plan, settled.
+    pub machine: &'a Sim,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// The second crash comes at every so many effects of the recovery; 0 for none.
+    pub second_every: u64,
+}
+
+/// How often what was tried.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counts {
+    /// Effects of the plan without a crash.
+    pub effects: u64,
+    /// Runs with one crash.
+    pub single: u64,
+    /// Runs with a second crash during the recovery.
+    pub double: u64,
+    /// Ends that were moved, and as before.
+    pub moved: u64,
+    /// Ends that were as before.
+    pub as_before: u64,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "{} effects, {} single crashes, {} double crashes; ended {} moved, {} as before",
+            self.effects, self.single, self.double, self.moved, self.as_before
+        )
+    }
+}
+
+/// Every crash that a machine can have: a kill loses nothing.
+pub const CRASHES: [(When, How); 5] = [
+    (When::Before, How::Kill),
+    (When::After, How::Kill),
+    (When::Before, How::Reboot),
+    (When::After, How::Reboot),
+    (When::AfterLost, How::Reboot),
+];
+
+impl Trial<'_> {
+    /// Tries every crash. Panics where the machine ends between.
+    pub fn every_crash(&self) -> Counts {
+        let before = self.picture(self.machine);
+        let mut whole = self.machine.clone();
+        let from = whole.effects();
+        let outcome = self.go(&mut whole, Do::Run).expect("the plan runs");
+        assert_eq!(outcome.ending, Ending::Moved, "{}: {outcome:?}", self.name);
+        let effects = whole.effects() - from;
+        whole.pass(SETTLES_IN);
+        assert_eq!(
+            whole.node.violations,
+            Vec::<String>::new(),
+            "{}: without any crash",
+            self.name
+        );
+        let moved = self.picture(&whole);
+        assert_ne!(before, moved, "{}: the plan does nothing that can be seen", self.name);
+
+        let mut counts = Counts {
+            effects,
+            ..Counts::default()
+        };
+        for at in 1..=effects {
+            for (when, how) in CRASHES {
+                let mut crashed = self.machine.clone();
+                self.crash(&mut crashed, at, when, how, Do::Run);
+                for request in [Do::Resume, Do::Undo] {
+                    let mut story = Story {
+                        trial: self,
+                        steps: vec![(at, when, how, Do::Run)],
+                    };
+                    let mut sim = crashed.clone();
+                    let from = sim.effects();
+                    counts.single += 1;
+                    self.recover(&mut sim, request, &story, &before, &moved, &mut counts);
+                    if self.second_every == 0 {
+                        continue;
+                    }
+                    // The second crash wanders, so that over all first ones every place of the recovery is met.
+                    let recovery = sim.effects() - from;
+                    let mut second = 1 + at % self.second_every;
+                    while second <= recovery {
+                        let (when, how) = CRASHES[((at + second) % CRASHES.len() as u64) as usize];
+                        let mut sim = crashed.clone();
+                        self.crash(&mut sim, second, when, how, request);
+                        story.steps.truncate(1);
+                        story.steps.push((second, when, how, request));
+                        let last = if (at + second).is_multiple_of(2) {
+                            Do::Resume
+                        } else {
+                            Do::Undo
+                        };
+                        counts.double += 1;
+                        self.recover(&mut sim, last, &story, &before, &moved, &mut counts);
+                        second += self.second_every;
+                    }
+                }
+            }
+        }
+        counts
+    }
+
+    fn crash(&self, sim: &mut Sim, at: u64, when: When, how: How, what: Do) {
+        sim.crash_at(at, when);
+        let outcome = self.go(sim, what);
+        assert!(
+            sim.has_crashed(),
+            "{}: the crash {when:?} effect {at} has not come: {outcome:?}",
+            self.name
+        );
+        sim.restart(how);
+    }
+
+    fn recover(
+        &self,
+        sim: &mut Sim,
+        request: Do,
+        story: &Story<'_>,
+        before: &Picture,
+        moved: &Picture,
+        counts: &mut Counts,
+    ) {
+        let outcome = self.go(sim, request);
+        sim.pass(SETTLES_IN);
+        let picture = self.picture(sim);
+        let end = match &outcome {
+            // Nothing was begun, or all was over before the crash.
+            Err(Error::NoOpenMove) if picture == *before => Ending::AsBefore,
+            Err(Error::NoOpenMove) => Ending::Moved,
+            Ok(outcome) => outcome.ending,
+            Err(error) => panic!("{story}, then {request:?}: {error:?}"),
+        };
+        let expected = match end {
+            Ending::AsBefore => before,
+            Ending::Moved => moved,
+            end => panic!("{story}, then {request:?}: ends {end:?}: {outcome:?}"),
+        };
+        if picture != *expected {
+            panic!(
+                "{story}, then {request:?}: said {end:?}, but\n{}",
+                differences(expected, &picture)
+            );
+        }
+        if !sim.node.violations.is_empty() {
+            panic!("{story}, then {request:?}: {:?}", sim.node.violations);
+        }
+        match end {
+            Ending::Moved => counts.moved += 1,
+            _ => counts.as_before += 1,
+        }
+        let again = self.go(sim, request);
+        assert!(
+            matches!(again, Err(Error::NoOpenMove)),
+            "{story}, then {request:?} twice: {again:?}"
+        );
+    }
+
+    fn go(&self, sim: &mut Sim, what: Do) -> Result<Outcome, Error> {
+        let session = Journals::at(Journals::ROOT).lock(sim)?;
+        match what {
+            Do::Run => session.run(self.plan, sim, &mut Silent),
+            Do::Resume => session.resume(sim, &mut Silent),
+            Do::Undo => session.undo(sim, &mut Silent),
+        }
+    }
+
+    /// All that a person could see, without the journals and what an undo leaves on purpose.
+    fn picture(&self, sim: &Sim) -> Picture {
+        let mut left: Vec<&Path> = vec![Path::new(Journals::ROOT)];
+        for step in &self.plan.steps {
+            match &step.op {
+                Op::MakeDir { path, .. } | Op::PutFile { path, .. } | Op::PutLink { path, .. }
+                    if step.back == Back::Keep =>
+                {
+                    left.push(path);
+                }
+                Op::Build { aside: Some(aside), .. } => left.push(aside),
+                _ => {}
+            }
+        }
+        let mut picture = Picture::new();
+        for (path, entry) in sim.tree.walk() {
+            let above = matches!(entry, Entry::Dir(_)) && left.iter().any(|left| left.starts_with(&path));
+            if above || left.iter().any(|left| path.starts_with(left)) {
+                continue;
+            }
+            let text = match entry {
+                Entry::File(_, meta) => {
+                    let bytes = sim.tree.read(&path).expect("it was just seen");
+                    let store = serde_json::from_slice::<super::Data>(&bytes).is_ok();
+                    let text = if store {
+                        "a store".into()
+                    } else {
+                        String::from_utf8_lossy(&bytes).into_owned()
+                    };
+                    format!("file {:o} {}:{} {text}", meta.mode, meta.uid, meta.gid)
+                }
+                Entry::Dir(meta) => format!("folder {:o}", meta.mode),
+                Entry::Link(target) => format!("link to {}", target.display()),
+                Entry::Other => "other".into(),
+            };
+            picture.insert(path, text);
+        }
+        for (name, state) in sim.node.units() {
+            // That systemd has read a unit's file follows from the file.
+            let state = format!("enabled {}, active {}", state.enabled, state.active);
+            if state != "enabled false, active false" {
+                picture.insert(PathBuf::from(name), state);
+            }
+        }
+        picture.insert("the API server".into(), format!("serves from {:?}", sim.serving()));
+        picture
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Do {
+    Run,
+    Resume,
+    Undo,
+}
+
+type Picture = BTreeMap<PathBuf, String>;
+
+fn differences(expected: &Picture, found: &Picture) -> String {
+    let mut text = String::new();
+    for path in expected
+        .keys()
+        .chain(found.keys().filter(|path| !expected.contains_key(*path)))
+    {
+        let (expected, found) = (expected.get(path), found.get(path));
+        if expected != found {
+            text += &format!("{}: expected {expected:?}, found {found:?}\n", path.display());
+        }
+    }
+    text
+}
+
+struct Story<'a> {
+    trial: &'a Trial<'a>,
+    steps: Vec<(u64, When, How, Do)>,
+}
+
+impl fmt::Display for Story<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}", self.trial.name)?;
+        let mut sim = self.trial.machine.clone();
+        for (at, when, how, what) in &self.steps {
+            let from = sim.effects();
+            self.trial.crash(&mut sim, *at, *when, *how, *what);
+            let effect = sim.trace.get((from + at - 1) as usize).cloned().unwrap_or_default();
+            write!(out, ", {what:?} with a {how:?} {when:?} effect {at} ({effect})")?;
+        }
+        Ok(())
+    }
+}
+
+/// An observer that tells nobody.
+pub struct Silent;
+
+impl Observer for Silent {
+    fn begin(&mut self, _forward: bool, _number: usize, _of: usize, _step: &Step) {}
+    fn end(&mut self, _forward: bool, _step: &Step, _result: Result<(), &str>) {}
+    fn line(&mut self, _step: &Step, _line: &str) {}
+    fn turn(&mut self, _why: &str) {}
+}
