@@ -1,0 +1,293 @@
+//! The command line, in two stages: [`Typed`] is what was typed, [`Command`] is what the program can use.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use quantykube_base::{Exit, Failure};
+
+use crate::commands::migrate;
+
+/// Moves this node's cluster from etcd onto QuantyKube's store, and back.
+#[derive(Debug, Parser)]
+#[command(name = "quantykube", disable_version_flag = true, after_help = after_help())]
+struct Typed {
+    /// Print one JSON event a line on standard output.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Check every bit of a bundle: of the folder this program stands in, or of FILE.
+    Verify {
+        /// A bundle's .tar.gz, or the folder that was extracted from it.
+        file: Option<PathBuf>,
+        /// The id that quantykube-bundle printed when it built the bundle; another one is refused.
+        #[arg(long, value_name = "ID")]
+        id: Option<String>,
+    },
+    /// Print the checks and every step of a move, and change nothing.
+    Plan {
+        /// What would be moved.
+        #[arg(value_name = "MOVE")]
+        what: Move,
+        /// Plan the way back instead.
+        #[arg(long)]
+        undo: bool,
+    },
+    /// Make a move: check, print the steps, take them one by one, each written to a journal first.
+    Install {
+        /// What is moved.
+        #[arg(value_name = "MOVE")]
+        what: Move,
+        /// The id that quantykube-bundle printed when it built the bundle; another one is refused.
+        #[arg(long, value_name = "ID")]
+        id: Option<String>,
+    },
+    /// Bring the node back: an open move is put back, a finished one is undone. Needs no bundle and no API server.
+    Undo {
+        /// What is brought back.
+        #[arg(value_name = "MOVE")]
+        what: Move,
+    },
+    /// Go on with an open move in the direction it has.
+    Resume,
+    /// Say where the cluster's data lives, since when, and whether a move is open.
+    Status,
+    /// Copy an etcd into a store file by hand, with its revisions.
+    Migrate(migrate::Args),
+    /// Print the version of this program.
+    Version,
+    /// Ask an API server whether it is ready (for plans).
+    #[command(hide = true)]
+    ApiReady {
+        #[arg(long)]
+        address: SocketAddr,
+        #[arg(long)]
+        cacert: PathBuf,
+        #[arg(long, requires = "key")]
+        cert: Option<PathBuf>,
+        #[arg(long, requires = "cert")]
+        key: Option<PathBuf>,
+    },
+    /// Ask the store for its revision as the API server would (for plans).
+    #[command(hide = true)]
+    StoreReady(Etcd),
+    /// Succeed only if nobody has written to a store file since it was copied (for plans).
+    #[command(hide = true)]
+    GateStore {
+        #[arg(long)]
+        file: PathBuf,
+    },
+    /// Copy a store file into etcd (for plans).
+    #[command(hide = true)]
+    CopyBack {
+        #[command(flatten)]
+        etcd: Etcd,
+        #[arg(long)]
+        file: PathBuf,
+    },
+}
+
+/// An etcd or a store, as a client sees it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Etcd {
+    /// Its URL.
+    #[arg(long)]
+    pub endpoints: String,
+    /// The client's certificate.
+    #[arg(long)]
+    pub cert: PathBuf,
+    /// Its key.
+    #[arg(long)]
+    pub key: PathBuf,
+    /// The CA of the server's certificate.
+    #[arg(long)]
+    pub cacert: PathBuf,
+}
+
+/// What can be moved.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum Move {
+    /// The cluster's data: etcd or the store.
+    Store,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Command {
+    /// Check a bundle: a file or folder, or the folder this program stands in.
+    Verify {
+        /// Which; else this program's own folder.
+        file: Option<PathBuf>,
+        /// The id it must have.
+        id: Option<Id>,
+    },
+    /// Print what `install store` would do.
+    PlanStore,
+    /// Print what `undo store` would do.
+    PlanUndoStore,
+    /// Onto the store.
+    InstallStore {
+        /// The id the bundle must have.
+        id: Option<Id>,
+    },
+    /// Back into etcd.
+    UndoStore,
+    /// Go on.
+    Resume,
+    /// Tell.
+    Status,
+    /// By hand.
+    Migrate(migrate::Args),
+    /// Tell the version.
+    Version,
+    /// For plans: is the API server ready?
+    ApiReady(crate::facts::api_server::Endpoint),
+    /// For plans: does the store answer?
+    StoreReady(Etcd),
+    /// For plans: is a store file as it was copied?
+    GateStore {
+        /// The store's file.
+        file: PathBuf,
+    },
+    /// For plans: the store's file into etcd.
+    CopyBack {
+        /// Where to.
+        etcd: Etcd,
+        /// From where.
+        file: PathBuf,
+    },
+}
+
+/// A bundle's id: 64 hexadecimal digits.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Id(String);
+
+impl Id {
+    /// Reads an id, with or without `sha256:` before it.
+    fn parse(text: &str) -> Result<Id, Failure> {
+        let digits = text.strip_prefix("sha256:").unwrap_or(text).to_ascii_lowercase();
+        match digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            true => Ok(Id(digits)),
+            false => Err(Failure::new(
+                Exit::Usage,
+                "id",
+                format!(
+                    "--id {text} is no bundle id: 64 hexadecimal digits are expected, {} characters were given",
+                    digits.len()
+                ),
+            )
+            .hint("the id is printed by quantykube-bundle build and quantykube-bundle inspect")),
+        }
+    }
+
+    /// The digits.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Reads the command line: whether a program reads the output, and what is to be done. Prints and ends the process on `--help` and wrong usage, as clap does.
+pub fn parse() -> (bool, Result<Command, Failure>) {
+    let typed = Typed::parse();
+    (typed.json, check(typed.verb))
+}
+
+/// Everything about arguments that can fail without looking at the node.
+fn check(verb: Verb) -> Result<Command, Failure> {
+    let id = |id: Option<String>| id.map(|id| Id::parse(&id)).transpose();
+    Ok(match verb {
+        Verb::Verify { file, id: typed } => Command::Verify { file, id: id(typed)? },
+        Verb::Plan {
+            what: Move::Store,
+            undo: false,
+        } => Command::PlanStore,
+        Verb::Plan {
+            what: Move::Store,
+            undo: true,
+        } => Command::PlanUndoStore,
+        Verb::Install {
+            what: Move::Store,
+            id: typed,
+        } => Command::InstallStore { id: id(typed)? },
+        Verb::Undo { what: Move::Store } => Command::UndoStore,
+        Verb::Resume => Command::Resume,
+        Verb::Status => Command::Status,
+        Verb::Migrate(args) => Command::Migrate(args),
+        Verb::Version => Command::Version,
+        Verb::ApiReady {
+            address,
+            cacert,
+            cert,
+            key,
+        } => Command::ApiReady(crate::facts::api_server::Endpoint {
+            address,
+            ca: cacert,
+            client: cert.zip(key),
+        }),
+        Verb::StoreReady(etcd) => Command::StoreReady(etcd),
+        Verb::GateStore { file } => Command::GateStore { file },
+        Verb::CopyBack { etcd, file } => Command::CopyBack { etcd, file },
+    })
+}
+
+/// What `--help` ends with.
+fn after_help() -> String {
+    let mut text = String::from(
+        "In this order, from the folder of an extracted bundle, as root:\n\
+         \n\
+         \x20 ./run verify --id ID     is the bundle whole, and the one that was built?\n\
+         \x20 ./run plan store         what would be done? (changes nothing)\n\
+         \x20 ./run install store      do it; a failure puts everything back\n\
+         \x20 quantykube status        where does the data live?\n\
+         \x20 quantykube undo store    bring it back into etcd\n\
+         \n\
+         Undo works from the journal alone, without the bundle, the API server or a network. A move that was killed or lost\n\
+         its power is put back by it; a finished one is undone: what was written meanwhile is copied into etcd first, and\n\
+         the store's file is kept under a new name. Programs and units stay on the node.\n\
+         \n\
+         Exit codes:\n",
+    );
+    for exit in Exit::ALL {
+        text.push_str(&format!("  {}  {}\n", exit.code(), exit.meaning()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        use clap::CommandFactory;
+        Typed::command().debug_assert();
+    }
+
+    #[test]
+    fn an_id_is_checked_before_anything_is_read() {
+        let id = "A".repeat(64);
+        assert_eq!(Id::parse(&format!("sha256:{id}")).unwrap().text(), "a".repeat(64));
+        for bad in ["", "abc", &"g".repeat(64), &"a".repeat(63)] {
+            assert_eq!(Id::parse(bad).unwrap_err().exit, Exit::Usage);
+        }
+    }
+
+    #[test]
+    fn every_verb_of_a_plan_is_understood() {
+        let typed = |line: &str| Typed::try_parse_from(line.split(' ')).map(|typed| check(typed.verb).unwrap());
+        assert!(matches!(typed("q plan store"), Ok(Command::PlanStore)));
+        assert!(matches!(typed("q --json undo store"), Ok(Command::UndoStore)));
+        assert!(matches!(typed("q undo store --json"), Ok(Command::UndoStore)));
+        assert!(matches!(
+            typed("q verify"),
+            Ok(Command::Verify { file: None, id: None })
+        ));
+        assert!(typed("q install runtime").is_err());
+        assert!(typed("q api-ready --address name:1 --cacert c").is_err());
+    }
+}

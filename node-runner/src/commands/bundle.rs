@@ -1,0 +1,116 @@
+//! Finding and checking the bundle that this program stands in.
+
+use std::path::{Path, PathBuf};
+
+use quantykube_base::{Exit, Failure, Unit};
+use quantykube_bundle_format::{BUNDLE_JSON, Class, Error, Folder, Unverified, Verified};
+
+use crate::args::Id;
+use crate::commands::Context;
+use crate::moves::store::{Bundle, File};
+
+/// The files of a bundle that `install store` needs.
+const RUNNER: &str = "run";
+const STORE: &str = "bin/quantykube-store";
+const UNIT: &str = "systemd/quantykube-store.service";
+
+/// Checks every bit of a bundle: an archive, a folder, or where neither is given the folder of this program.
+pub fn verify(context: &Context, given: Option<&Path>, id: Option<&Id>) -> Result<Verified, Failure> {
+    let path = match given {
+        Some(path) => path.to_owned(),
+        None => own_folder()?,
+    };
+    let verified = if path.is_dir() {
+        Folder::open(&path).and_then(|folder| {
+            let mut progress = context
+                .reporter
+                .progress("verify", Unit::Bytes, Some(folder.manifest().size()));
+            let verified = folder.verify(jobs(), &mut |done, _total| progress.set(done, ""));
+            progress.finish();
+            verified
+        })
+    } else {
+        Unverified::open(&path).and_then(|archive| {
+            let mut progress = context.reporter.progress("verify", Unit::Bytes, Some(archive.length()));
+            let verified = archive.verify(jobs(), &mut |done, _total| progress.set(done, ""));
+            progress.finish();
+            verified
+        })
+    };
+    let verified = verified.map_err(failure)?;
+    let found = verified.id().to_string();
+    match id {
+        Some(id) if id.text() != found => Err(Failure::new(
+            Exit::NotVerified,
+            "other-bundle",
+            format!("this bundle's id is {found}, expected {}", id.text()),
+        )
+        .hint("this is another bundle than the one that was meant; do not install it")),
+        _ => Ok(verified),
+    }
+}
+
+/// The folder of this program, where it is a bundle's.
+fn own_folder() -> Result<PathBuf, Failure> {
+    let program = std::env::current_exe().map_err(|error| {
+        Failure::new(Exit::Failed, "own-path", "cannot find out where this program stands").because(error)
+    })?;
+    let folder = program.parent().unwrap_or(Path::new("/")).to_owned();
+    match folder.join(BUNDLE_JSON).symlink_metadata() {
+        Ok(_) => Ok(folder),
+        Err(_) => Err(Failure::new(
+            Exit::NotVerified,
+            "no-bundle",
+            format!("this program stands in {}, which is not the folder of a bundle", folder.display()),
+        )
+        .hint("extract the bundle (tar xzf FILE) and call ./run in its folder, or name the bundle: quantykube verify FILE")),
+    }
+}
+
+/// What of a verified folder the move to the store needs.
+pub fn for_store(verified: &Verified) -> Result<Bundle, Failure> {
+    let root = verified.root().ok_or_else(|| {
+        Failure::new(Exit::Usage, "not-extracted", "a move is made from an extracted bundle")
+            .hint("extract the bundle (tar xzf FILE) and call ./run in its folder")
+    })?;
+    let file = |path: &str| match verified.file(path) {
+        Some(entry) => Ok(File {
+            path: root.join(path),
+            sha256: entry.sha256.to_string(),
+        }),
+        None => Err(
+            Failure::new(Exit::Refused, "bundle-lacks", format!("the bundle holds no {path}"))
+                .hint("the store's move needs a bundle that was built with the store; the default one is"),
+        ),
+    };
+    Ok(Bundle {
+        version: verified.manifest().version.clone(),
+        runner: file(RUNNER)?,
+        store: file(STORE)?,
+        unit: file(UNIT)?,
+    })
+}
+
+/// How many threads read.
+fn jobs() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn failure(error: Error) -> Failure {
+    let exit = match error.class() {
+        Class::NotVerified => Exit::NotVerified,
+        Class::NeedsNewer => Exit::NeedsNewer,
+        Class::NoSpace => Exit::NoSpace,
+        Class::Refused => Exit::Refused,
+        Class::Failed => Exit::Failed,
+    };
+    let failure = Failure::new(exit, error.name(), error.to_string());
+    let failure = match error.hint() {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    };
+    match std::error::Error::source(&error) {
+        Some(_) => failure.because(error),
+        None => failure,
+    }
+}

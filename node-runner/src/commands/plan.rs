@@ -1,0 +1,65 @@
+//! `plan store`: the checks and every step, and nothing is changed.
+
+use quantykube_base::{Exit, Failure};
+use quantykube_journal::{Plan, System};
+use serde_json::json;
+
+use crate::args::Id;
+use crate::checks::{self, Check};
+use crate::commands::{Context, bundle, checks_json, refused};
+use crate::facts;
+use crate::moves;
+
+/// Prints what `install store` would do.
+pub fn store(context: &Context) -> Result<Exit, Failure> {
+    let system = &context.machine();
+    let (checks, plan) = for_store(context, system, None)?;
+    print(context, "install store", &checks, plan.as_ref())
+}
+
+/// Prints what `undo store` would do.
+pub fn undo_store(context: &Context) -> Result<Exit, Failure> {
+    let system = &context.machine();
+    let (checks, plan) = for_undo_store(context, system);
+    print(context, "undo store", &checks, plan.as_ref())
+}
+
+/// Checks and, where they allow it, the plan of `install store`. The bundle is verified first: nothing it says is used
+/// before.
+pub fn for_store(
+    context: &Context,
+    system: &dyn System,
+    id: Option<&Id>,
+) -> Result<(Vec<Check>, Option<Plan>), Failure> {
+    let verified = bundle::verify(context, None, id)?;
+    let bundle = bundle::for_store(&verified)?;
+    let facts = facts::store(&context.root, system);
+    let (mut checks, ready) = checks::store::judge(&facts, verified.manifest().architecture.name());
+    checks.insert(0, Check::pass("bundle", format!("verified, id {}", verified.id())));
+    Ok((checks, ready.map(|ready| moves::store::plan(&bundle, &ready))))
+}
+
+/// Checks and, where they allow it, the plan of `undo store`.
+pub fn for_undo_store(context: &Context, system: &dyn System) -> (Vec<Check>, Option<Plan>) {
+    let facts = facts::undo_store(&context.root, system);
+    let (checks, ready) = checks::undo_store::judge(&facts);
+    (checks, ready.map(|ready| moves::undo_store::plan(&ready)))
+}
+
+fn print(context: &Context, what: &str, checks: &[Check], plan: Option<&Plan>) -> Result<Exit, Failure> {
+    let mut lines = vec![format!("checks of {what}:")];
+    lines.extend(checks.iter().flat_map(Check::lines));
+    if let Some(plan) = plan {
+        lines.push(format!("\nsteps of {what}:"));
+        lines.extend(plan.describe());
+        lines.push("\nnothing was changed".to_owned());
+    }
+    context.reporter.result(
+        &lines.join("\n"),
+        json!({"what": what, "changed": false, "allowed": plan.is_some(), "checks": checks_json(checks), "plan": plan}),
+    );
+    match plan {
+        Some(_) => Ok(Exit::Done),
+        None => Err(refused(what, checks)),
+    }
+}

@@ -1,0 +1,106 @@
+//! `undo store`: an open move is put back, a finished one is undone by a plan of its own.
+
+use quantykube_base::{Exit, Failure};
+use quantykube_journal::{Direction, Ending, Outcome, Session, Summary, System};
+use serde_json::json;
+
+use crate::checks::Check;
+use crate::commands::narrator::Narrator;
+use crate::commands::outcome::{Telling, is_done};
+use crate::commands::{Context, install, plan, refused};
+use crate::moves::store::NAME;
+
+/// How its end is told.
+pub const TELLING: Telling<'static> = Telling {
+    what: "undo store",
+    moved: "the data lives in etcd",
+    as_before: "the API server is back on the store",
+};
+
+/// Brings the node back, from wherever it stands.
+pub fn run(context: &Context) -> Result<Exit, Failure> {
+    let system = &mut context.machine_to_change()?;
+    let journals = context.root.journals();
+    let nothing_to_do = journals.open_move(system).map_err(|error| error.failure())?.is_none()
+        && journals
+            .in_force(system, NAME)
+            .map_err(|error| error.failure())?
+            .is_none();
+    if nothing_to_do {
+        context.reporter.result(
+            &format!("already so: {}, no install is in force", TELLING.moved),
+            json!({"what": TELLING.what, "changed": false, "state": TELLING.moved}),
+        );
+        return Ok(Exit::Done);
+    }
+    let session = journals.lock(system).map_err(|error| error.failure())?;
+    if let Some(open) = journals.open_move(system).map_err(|error| error.failure())?
+        && let Some(exit) = end_open(context, &session, system, &open)?
+    {
+        return Ok(exit);
+    }
+    let (checks, plan) = plan::for_undo_store(context, system);
+    for check in checks.iter().filter(|check| !check.result.allows()) {
+        context.reporter.step(check.name, &check.lines().join("\n"));
+    }
+    let Some(plan) = plan else {
+        return Err(refused(TELLING.what, &checks));
+    };
+    say_checks(context, &checks);
+    let outcome = session
+        .run(&plan, system, &mut Narrator::new(context.reporter))
+        .map_err(|error| error.failure())?;
+    tell(context, &outcome)
+}
+
+/// Brings an open move to its end. `None` where an install could not be put back any more and stands finished: its own
+/// undo follows.
+fn end_open(
+    context: &Context,
+    session: &Session,
+    system: &mut dyn System,
+    open: &Summary,
+) -> Result<Option<Exit>, Failure> {
+    let mut narrator = Narrator::new(context.reporter);
+    if open.plan.direction == Direction::Undo {
+        context
+            .reporter
+            .step("open-move", &format!("the move {} is open and goes on", open.id));
+        let outcome = session.resume(system, &mut narrator).map_err(|error| error.failure())?;
+        return tell(context, &outcome).map(Some);
+    }
+    context
+        .reporter
+        .step("open-move", &format!("the move {} is open and is put back", open.id));
+    let outcome = session.undo(system, &mut narrator).map_err(|error| error.failure())?;
+    match outcome.ending {
+        Ending::AsBefore => {
+            context.reporter.result(
+                &format!("done: {} was put back, {}", outcome.id, install::TELLING.as_before),
+                json!({"what": TELLING.what, "changed": true, "journal": outcome.id, "state": TELLING.moved}),
+            );
+            Ok(Some(Exit::Done))
+        }
+        Ending::Moved => Ok(None),
+        // Only the API server's answer is missing: the undo needs none.
+        Ending::Stuck if session.accept(system).is_ok() => Ok(None),
+        Ending::Open | Ending::Stuck => Err(install::TELLING.failure(&outcome)),
+    }
+}
+
+fn say_checks(context: &Context, checks: &[Check]) {
+    context
+        .reporter
+        .step("checks", &format!("{} checks, all say yes", checks.len()));
+}
+
+fn tell(context: &Context, outcome: &Outcome) -> Result<Exit, Failure> {
+    if !is_done(outcome) {
+        return Err(TELLING.failure(outcome));
+    }
+    context.reporter.result(
+        &format!("done: {}; the store's file is kept beside its old place", TELLING.moved),
+        TELLING.value(outcome, true),
+    );
+    Ok(Exit::Done)
+}

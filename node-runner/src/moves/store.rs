@@ -1,0 +1,385 @@
+//! `install store`: from etcd onto the store.
+//!
+//! ```text
+//! programs, settings, unit      stay after an undo: undo needs them
+//! answers                       (way back only) the API server answers again
+//! retire, gone                  no API server writes to etcd any more
+//! copy                          the store's file is made, whole
+//! ---- gate: the way back passes only while the file is at the copied revision
+//! unit, serves, edit            the store runs; the waiting manifest names it
+//! left                          (way back only) no API server writes to the store any more
+//! return, ready                 the API server runs on the store
+//! ```
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use quantykube_journal::{Back, Binding, Content, Direction, Op, Pid, Plan, Process, Step, Way, plan};
+
+use crate::facts::api_server::Endpoint;
+use crate::facts::certificates::Files;
+use crate::facts::process;
+use crate::moves::etcd_servers::Edit;
+use crate::moves::places;
+
+/// What of a verified bundle the move needs.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    /// Its version.
+    pub version: String,
+    /// The node-runner.
+    pub runner: File,
+    /// The store.
+    pub store: File,
+    /// The store's unit.
+    pub unit: File,
+}
+
+/// A file of the bundle.
+#[derive(Clone, Debug)]
+pub struct File {
+    /// Where it stands now.
+    pub path: PathBuf,
+    /// Its SHA-256 in hexadecimal.
+    pub sha256: String,
+}
+
+/// A node of which every check said yes.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    /// Machine, node and cluster.
+    pub binding: Binding,
+    /// The kubelet's folder of static pods.
+    pub static_pods: PathBuf,
+    /// What the API server is started with.
+    pub api_server_argv: Vec<String>,
+    /// The API server as it runs.
+    pub api_server: process::Process,
+    /// Where it answers.
+    pub endpoint: Endpoint,
+    /// The etcd it uses.
+    pub etcd: String,
+    /// The API server's side of the connection to etcd.
+    pub client: Files,
+    /// etcd's side of it.
+    pub server: Files,
+    /// Where the store will listen.
+    pub store: SocketAddr,
+    /// The edit of the API server's manifest.
+    pub edit: Edit,
+    /// The number of the next journal.
+    pub number: u32,
+}
+
+/// The name of the move.
+pub const NAME: &str = "store";
+/// How long the kubelet may take to stop the API server, in seconds: its own list every 20 s, then 30 s of grace.
+pub const GONE_TIMEOUT_S: u32 = 120;
+/// After this time without any sign of the kubelet, the API server is asked to end, in seconds.
+pub const TERM_AFTER_S: u32 = 60;
+/// How long no process must have been seen, in milliseconds.
+const QUIET_MS: u32 = 1_000;
+/// How long the API server may take until it is ready, in seconds. The kubelet itself gives it 250 s to start.
+pub const READY_TIMEOUT_S: u32 = 300;
+/// How long the store may take to answer over TLS once systemd says that it runs, in seconds.
+const SERVES_TIMEOUT_S: u32 = 30;
+/// How long reading the store's file may take on the way back, in seconds.
+const GATE_TIMEOUT_S: u32 = 600;
+
+/// The plan of the move.
+pub fn plan(bundle: &Bundle, node: &Ready) -> Plan {
+    let mut steps = programs(bundle, node);
+    let manifest = node.static_pods.join(places::API_SERVER_MANIFEST);
+    let waiting = places::retired(&node.static_pods, places::API_SERVER_MANIFEST);
+    let runner = Runner::of(&bundle.version);
+    let file = Path::new(places::STORE_FILE);
+    let ready = runner.api_ready(&node.endpoint);
+    let store = places::store_url(node.store);
+    let mut copy = runner.call("migrate", and(tls(&node.etcd, &node.client), "to", places::STORE_FILE));
+    copy.push("--refuse-writes".to_owned());
+    let on_store = on_other_store(&node.api_server_argv, &node.etcd, &store);
+    steps.extend([
+        Step::new(
+            "answers",
+            "Wait until the API server answers again",
+            Op::Probe {
+                argv: ready.clone(),
+                timeout_s: READY_TIMEOUT_S,
+                way: Way::Back,
+            },
+        ),
+        Step::new(
+            "retire",
+            "Take the API server's manifest out of the kubelet's folder",
+            Op::Retire {
+                path: manifest.clone(),
+                to: waiting.clone(),
+            },
+        )
+        .back(Back::First),
+        Step::new(
+            "gone",
+            "Wait until no process of the API server is left",
+            wait_gone(&node.api_server_argv, Some(&node.api_server), Way::Forward),
+        ),
+        Step::new(
+            "copy",
+            "Copy etcd into the store's file, with its revisions",
+            Op::Build {
+                argv: copy,
+                creates: file.to_owned(),
+                partial: partial(file),
+                aside: Some(places::store_file_aside(node.number)),
+            },
+        ),
+        Step::new(
+            "untouched",
+            "From here on only a store that nobody has written to is given up",
+            Op::Gate {
+                argv: runner.call("gate-store", vec![("file", places::STORE_FILE.to_owned())]),
+                timeout_s: GATE_TIMEOUT_S,
+            },
+        ),
+        Step::new(
+            "unit",
+            "Start the store",
+            Op::Unit {
+                name: places::STORE_UNIT.to_owned(),
+                enabled: true,
+                active: true,
+            },
+        ),
+        Step::new(
+            "serves",
+            "Ask the store as the API server will",
+            Op::Probe {
+                argv: runner.call("store-ready", tls(&store, &node.client)),
+                timeout_s: SERVES_TIMEOUT_S,
+                way: Way::Forward,
+            },
+        ),
+        Step::new(
+            "edit",
+            "Name the store in the API server's manifest",
+            Op::EditString {
+                path: waiting.clone(),
+                from: node.edit.from.clone(),
+                to: node.edit.to.clone(),
+            },
+        ),
+        Step::new(
+            "left",
+            "Wait until no API server is left on the store",
+            wait_gone(&on_store, None, Way::Back),
+        ),
+        Step::new(
+            "return",
+            "Give the manifest back to the kubelet",
+            Op::Return {
+                from: waiting,
+                to: manifest,
+            },
+        ),
+        Step::new(
+            "ready",
+            "Wait until the API server is ready on the store",
+            Op::Probe {
+                argv: ready,
+                timeout_s: READY_TIMEOUT_S,
+                way: Way::Forward,
+            },
+        ),
+    ]);
+    Plan {
+        format: plan::FORMAT,
+        name: NAME.to_owned(),
+        direction: Direction::Install,
+        version: bundle.version.clone(),
+        undoes: None,
+        binding: node.binding.clone(),
+        point_of_no_return: None,
+        steps,
+    }
+}
+
+/// The steps that put our programs, settings and unit on the node. Undo leaves them there.
+fn programs(bundle: &Bundle, node: &Ready) -> Vec<Step> {
+    let version = &bundle.version;
+    let folder = |name: &str, path: &Path, mode| {
+        Step::new(
+            name,
+            format!("Make the folder {}", path.display()),
+            Op::MakeDir {
+                path: path.to_owned(),
+                mode,
+            },
+        )
+    };
+    let file = |name: &str, text: &str, path: PathBuf, mode, file: &File| {
+        let content = Content::File {
+            from: file.path.clone(),
+            sha256: file.sha256.clone(),
+        };
+        Step::new(name, text, Op::PutFile { path, mode, content })
+    };
+    let runner = places::runner(version);
+    [
+        folder("programs", Path::new(places::PROGRAMS), 0o755),
+        folder("version", &places::programs(version), 0o755),
+        file(
+            "runner",
+            "Put the node-runner on the node",
+            runner.clone(),
+            0o755,
+            &bundle.runner,
+        ),
+        file(
+            "store",
+            "Put the store on the node",
+            places::programs(version).join("quantykube-store"),
+            0o755,
+            &bundle.store,
+        ),
+        Step::new(
+            "link",
+            "Let the node-runner be called quantykube",
+            Op::PutLink {
+                path: places::LINK.into(),
+                target: runner,
+            },
+        ),
+        folder("settings", Path::new(places::SETTINGS), 0o755),
+        Step::new(
+            "store-env",
+            "Write the store's settings",
+            Op::PutFile {
+                path: places::STORE_ENV.into(),
+                mode: 0o644,
+                content: Content::Text(store_env(node)),
+            },
+        ),
+        file(
+            "store-unit",
+            "Put the store's unit on the node",
+            Path::new(places::UNITS).join(places::STORE_UNIT),
+            0o644,
+            &bundle.unit,
+        ),
+        Step::new(
+            "reload",
+            "Let systemd read the unit",
+            Op::ReloadUnits { way: Way::Forward },
+        ),
+        folder("data", Path::new(places::DATA), 0o755),
+        folder("store-folder", Path::new(places::STORE_FOLDER), 0o700),
+        folder("waiting", &places::retired_folder(&node.static_pods), 0o700),
+    ]
+    .into_iter()
+    .map(|step| step.back(Back::Keep))
+    .collect()
+}
+
+/// The settings of the store: where it listens, and etcd's own certificate.
+fn store_env(node: &Ready) -> String {
+    let files = &node.server;
+    let lines = [
+        ("LISTEN", node.store.to_string()),
+        ("DATA", places::STORE_FILE.to_owned()),
+        ("CERT_FILE", files.cert.display().to_string()),
+        ("KEY_FILE", files.key.display().to_string()),
+        ("TRUSTED_CA_FILE", files.ca.display().to_string()),
+        ("CLIENT_CERT_AUTH", "true".to_owned()),
+        ("LISTEN_METRICS", places::STORE_METRICS.to_string()),
+    ];
+    lines
+        .iter()
+        .map(|(name, value)| format!("QUANTYKUBE_STORE_{name}={value}\n"))
+        .collect()
+}
+
+/// The installed node-runner's verbs, as plans call them.
+pub(super) struct Runner(PathBuf);
+
+/// Arguments of a call: names without dashes, and values.
+type Arguments = Vec<(&'static str, String)>;
+
+impl Runner {
+    /// Of one version.
+    pub(super) fn of(version: &str) -> Runner {
+        Runner(places::runner(version))
+    }
+
+    /// `VERB --NAME VALUE ...`
+    pub(super) fn call(&self, verb: &str, arguments: Arguments) -> Vec<String> {
+        let mut argv = vec![self.0.display().to_string(), verb.to_owned()];
+        for (name, value) in arguments {
+            argv.extend([format!("--{name}"), value]);
+        }
+        argv
+    }
+
+    /// Asks the API server whether it is ready.
+    pub(super) fn api_ready(&self, endpoint: &Endpoint) -> Vec<String> {
+        let mut arguments = vec![
+            ("address", endpoint.address.to_string()),
+            ("cacert", endpoint.ca.display().to_string()),
+        ];
+        if let Some((cert, key)) = &endpoint.client {
+            arguments.push(("cert", cert.display().to_string()));
+            arguments.push(("key", key.display().to_string()));
+        }
+        self.call("api-ready", arguments)
+    }
+}
+
+/// Arguments that name an etcd (or the store), as a client sees it.
+pub(super) fn tls(url: &str, files: &Files) -> Arguments {
+    vec![
+        ("endpoints", url.to_owned()),
+        ("cert", files.cert.display().to_string()),
+        ("key", files.key.display().to_string()),
+        ("cacert", files.ca.display().to_string()),
+    ]
+}
+
+/// The same arguments with one more.
+pub(super) fn and(mut arguments: Arguments, name: &'static str, value: &str) -> Arguments {
+    arguments.push((name, value.to_owned()));
+    arguments
+}
+
+/// Waits for the end of an API server that is started with `argv`.
+pub(super) fn wait_gone(argv: &[String], seen: Option<&process::Process>, way: Way) -> Op {
+    let program = argv.first().and_then(|program| Path::new(program).file_name());
+    Op::WaitGone {
+        process: Process {
+            program: program
+                .map(|name| name.to_string_lossy().into_owned())
+                .unwrap_or_default(),
+            args: process::telling_items(argv),
+            pid: seen.map(|process| Pid {
+                pid: process.pid,
+                start: process.start,
+            }),
+        },
+        timeout_s: GONE_TIMEOUT_S,
+        term_after_s: Some(TERM_AFTER_S),
+        quiet_ms: QUIET_MS,
+        way,
+    }
+}
+
+/// The same command line with another store.
+fn on_other_store(argv: &[String], from: &str, to: &str) -> Vec<String> {
+    argv.iter()
+        .map(|item| match item.strip_suffix(from) {
+            Some(flag) if flag.is_empty() || process::names(flag, "etcd-servers") => format!("{flag}{to}"),
+            _ => item.clone(),
+        })
+        .collect()
+}
+
+/// The temporary names that stand beside a store file while it is made.
+fn partial(file: &Path) -> Vec<PathBuf> {
+    quantykube_base::durable::temporary_name(file).into_iter().collect()
+}
