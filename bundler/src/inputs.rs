@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use quantykube_base::{Exit, Failure};
-use quantykube_bundle_format::{Architecture, DEFAULT_MTIME, Digest, Draft, Kind, MTIME_MAX, Origin};
+use quantykube_bundle_format::{
+    Architecture, DEFAULT_MTIME, Digest, Draft, Kind, MTIME_MAX, Origin, check_name, check_version,
+};
 
 use crate::args::Build;
 use crate::render::{self, Template};
@@ -127,6 +129,9 @@ impl Loader {
             mtime: source_date_epoch()?,
             images: Vec::new(),
         };
+        check_name(&draft.name)
+            .and(check_version(&draft.version))
+            .map_err(|error| wrong(error.to_string()))?;
         let mut programs = Vec::new();
         for program in spec.programs {
             programs.push(self.program(program)?);

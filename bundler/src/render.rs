@@ -206,6 +206,7 @@ fn is_plain_word(text: &str) -> bool {
 
 /// Any value as YAML on one line: JSON is YAML, but for characters that only YAML takes as a break or refuses.
 fn yaml(value: Value) -> Result<Value, minijinja::Error> {
+    defined(&value)?;
     let failed = |error: serde_json::Error| minijinja::Error::new(ErrorKind::BadSerialization, error.to_string());
     let mut quoted = String::new();
     for character in serde_json::to_string(&value).map_err(failed)?.chars() {
@@ -219,8 +220,17 @@ fn yaml(value: Value) -> Result<Value, minijinja::Error> {
     Ok(Value::from_safe_string(quoted))
 }
 
+/// minijinja hands what is undefined to a filter, however strict it is.
+fn defined(value: &Value) -> Result<(), minijinja::Error> {
+    match value.is_undefined() {
+        true => Err(ErrorKind::UndefinedError.into()),
+        false => Ok(()),
+    }
+}
+
 /// A string as one word of a systemd unit: quoted where it must be, with `%` and `$` taken as they are.
 fn unit(value: Value) -> Result<Value, minijinja::Error> {
+    defined(&value)?;
     let text = match value.kind() {
         ValueKind::String | ValueKind::Number | ValueKind::Bool => value.to_string(),
         kind => {
@@ -306,14 +316,12 @@ mod tests {
 
     #[test]
     fn a_variable_without_a_value_is_named() {
-        let failure = one("a\n{{ site }}\n", "{}").unwrap_err();
-        assert!(
-            failure
-                .message
-                .contains("manifests/a.yaml line 2 uses site, which has no value"),
-            "{}",
-            failure.message
-        );
+        for filter in ["", " | yaml", " | unit"] {
+            let failure = one(&format!("a\n{{{{ site{filter} }}}}\n"), "{}").unwrap_err();
+            let expected = "manifests/a.yaml line 2 uses site, which has no value";
+            assert!(failure.message.contains(expected), "{filter}: {}", failure.message);
+            assert!(one(&format!("{{{{ v.inner{filter} }}}}"), "v: {other: 1}").is_err());
+        }
         let failure = one("{{ v.inner }}", "v: {other: 1}").unwrap_err();
         assert!(
             failure.message.contains("manifests/a.yaml line 1"),

@@ -31,7 +31,7 @@ pub use manifest::{
     Architecture, BUNDLE_JSON, DEFAULT_MTIME, FORMAT, FileEntry, FileMode, Image, Kind, MTIME_MAX, Manifest, NEEDS,
     Origin, SHA256SUMS,
 };
-pub use names::{check_path, check_paths};
+pub use names::{check_name, check_path, check_paths, check_version};
 pub use read::Unverified;
 pub use verified::{Verified, Watcher};
 pub use write::{Content, Draft, Input, Sealed, Written, seal};

@@ -72,7 +72,7 @@ pub fn check_paths<'a>(paths: impl Iterator<Item = &'a str>) -> Result<(), Error
 }
 
 /// Checks the bundle's name: the first part of its folder's name.
-pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+pub fn check_name(name: &str) -> Result<(), Error> {
     let fits = (1..=40).contains(&name.len())
         && name.as_bytes()[0].is_ascii_lowercase()
         && name
@@ -88,7 +88,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
 }
 
 /// Checks a version.
-pub(crate) fn check_version(version: &str) -> Result<(), Error> {
+pub fn check_version(version: &str) -> Result<(), Error> {
     let fits = (1..=40).contains(&version.len())
         && version.as_bytes()[0].is_ascii_digit()
         && version

@@ -1,0 +1,12 @@
+//! The bundle, from outside: `quantykube-bundle` is run as a user runs it.
+
+mod agree; // tar, sha256sum and we say the same
+mod damage; // truncated files and flipped bits
+mod hostile; // archives made to do harm
+mod images; // OCI layouts and docker archives become one layout
+mod interrupted; // builds and extractions that were stopped
+mod raw; // a second, independent writer of the format, for archives that ours would not write
+mod refusals; // what `build` refuses, and that it leaves nothing
+mod same_bytes; // the same inputs give the same bytes
+mod url; // binaries from a URL
+mod workbench; // a folder with programs to pack, and the program under test
