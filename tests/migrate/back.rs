@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use etcd_client::{Client, LeaseGrantOptions, PutOptions, WatchOptions};
@@ -315,27 +315,20 @@ async fn the_filler_runs_ahead() {
     assert_moved_back(&client, &before, &file, &outcome).await;
 }
 
-/// The environment of the process that `a_killed_way_back` kills.
-const CHILD: &str = "QUANTYKUBE_TEST_COPY_BACK";
-
-/// Not a test by itself: the process to kill.
-#[tokio::test(flavor = "multi_thread")]
-async fn child_copies_back() {
-    let Ok(arguments) = std::env::var(CHILD) else {
-        return;
-    };
-    let (file, endpoint) = arguments.split_once('|').unwrap();
-    let target = Source {
-        endpoints: vec![endpoint.to_owned()],
-        ..Source::default()
-    };
-    copy_back(Path::new(file), &target, &reporter()).await.unwrap();
-}
-
-fn start_child(file: &Path, endpoint: &str) -> std::process::Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "back::child_copies_back", "--nocapture"])
-        .env(CHILD, format!("{}|{endpoint}", file.display()))
+/// The hidden verb that plans use: the same call as a program of its own.
+fn start_program(file: &Path, target: &Source) -> Child {
+    let mut command = Command::new(quantykube_tests::program("quantykube"));
+    command
+        .args(["copy-back", "--endpoints", &target.endpoints[0], "--file"])
+        .arg(file);
+    for (flag, path) in [
+        ("--cert", &target.cert),
+        ("--key", &target.key),
+        ("--cacert", &target.cacert),
+    ] {
+        command.arg(flag).arg(path.as_ref().unwrap());
+    }
+    command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -343,48 +336,68 @@ fn start_child(file: &Path, endpoint: &str) -> std::process::Child {
         .unwrap()
 }
 
+/// Kills that must have come before etcd's revision was past the store's, and in the middle of the keys after that.
+const KILLS_WANTED: u32 = 4;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_way_back_goes_on() {
     let mut random = generator("kills of the way back");
-    let etcd = Etcd::start(Kind::Current);
+    let etcd = Etcd::start(Kind::Secure);
     let client = etcd.client().await;
     grow(&client, &mut random, 400).await;
-    fill(&client, "configmaps", 3000, 2000).await;
+    fill(&client, "replicasets", REWRITTEN, 10).await;
     let file = etcd.target("store");
     copy(&etcd.source, &file, &reporter()).await.unwrap();
     let (_, before) = of_etcd(&client, 0).await;
     live_on(&file, &mut random, 8000);
-    // Enough keys to write that a kill comes in the middle of them.
     let mut store = open(&file);
-    for n in 0..3000 {
+    for n in 0..REWRITTEN {
         let mut transaction = store.begin(1, 3000, false).unwrap();
-        let key = format!("/registry/configmaps/{n:08}");
+        let key = format!("/registry/replicasets/{n:08}");
         transaction.put(Bytes::from(key), Bytes::from(vec![n as u8; 2500]), 0);
         transaction.commit().unwrap();
     }
     store.close().unwrap();
     let store_head = Frozen::open(&file).unwrap().revision();
 
-    let endpoint = &etcd.source.endpoints[0];
-    let (mut killed, mut filling, mut writing) = (0, 0, 0);
-    while killed < 10 {
-        let mut child = start_child(&file, endpoint);
-        let moment = Duration::from_millis(random.random_range(20..700));
-        let begun = Instant::now();
-        tokio::time::sleep(moment).await;
-        child.kill().unwrap();
-        if child.wait().unwrap().code().is_some() {
-            println!("the way back ended by itself within {:?}", begun.elapsed());
+    let (mut filling, mut writing) = (0, 0);
+    while filling < KILLS_WANTED {
+        assert!(
+            kill_after(&file, &etcd.source, random.random_range(20..400)).await,
+            "it was too fast"
+        );
+        filling += u32::from(of_etcd(&client, 0).await.0 <= store_head);
+    }
+    raise_revision(&etcd.source, store_head + 1, &reporter()).await.unwrap();
+    let mut copied = 0;
+    while kill_after(&file, &etcd.source, random.random_range(20..400)).await {
+        let (_, records) = of_etcd(&client, 0).await;
+        let now = records.iter().filter(|record| record.value.len() == 2500).count();
+        writing += u32::from(copied < now && now < REWRITTEN);
+        copied = now;
+        if writing == KILLS_WANTED {
             break;
         }
-        killed += 1;
-        match of_etcd(&client, 0).await.0 {
-            head if head <= store_head => filling += 1,
-            _ => writing += 1,
-        }
     }
-    println!("{killed} kills: {filling} while etcd was behind the store's revision, {writing} after that");
-    assert!(killed > 0);
+    println!("{filling} kills while etcd was behind the store's revision, {writing} in the middle of the keys");
+    assert!(writing > 0, "no kill came in the middle of the keys");
     let outcome = copy_back(&file, &etcd.source, &reporter()).await.unwrap();
     assert_moved_back(&client, &before, &file, &outcome).await;
+}
+
+/// Keys written anew on the store: enough that a kill comes in the middle of them.
+const REWRITTEN: usize = 8000;
+
+/// Starts the way back and kills it; false if it had ended well before.
+async fn kill_after(file: &Path, target: &Source, milliseconds: u64) -> bool {
+    let mut child = start_program(file, target);
+    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+    child.kill().unwrap();
+    match child.wait().unwrap().code() {
+        None => true,
+        Some(code) => {
+            assert_eq!(code, 0);
+            false
+        }
+    }
 }

@@ -120,13 +120,26 @@ async fn values_larger_than_a_page() {
             .await
             .unwrap();
     }
-    kv.put("/registry/events/99999999", vec![8; 12 << 20], None)
+    kv.put("/registry/events/99999999", vec![8; 7 << 20], None)
         .await
         .unwrap();
-    kv.put("/registry/secrets/a", vec![9; 9 << 20], None).await.unwrap();
+    kv.put("/registry/secrets/a", vec![9; 8_300_000], None).await.unwrap();
     let (head, expected) = of_etcd(&client, 0).await;
     let file = etcd.target("large");
     let ended = run(&etcd.source, &file, &[]).await;
     assert_eq!(ended.done()["revision"], head);
     assert_same(&of_file(&file).1, &expected);
+
+    // No store takes this one, and it says so.
+    kv.put("/registry/secrets/b", vec![9; 12 << 20], None).await.unwrap();
+    let file = etcd.target("too-large");
+    let ended = run(&etcd.source, &file, &[]).await;
+    ended.failed(1, "not-for-a-store");
+    assert!(
+        ended.last["causes"][0]
+            .as_str()
+            .unwrap()
+            .contains("/registry/secrets/b")
+    );
+    assert!(beside(&file).is_empty());
 }

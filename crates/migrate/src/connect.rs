@@ -27,6 +27,8 @@ pub struct Source {
 const CONNECT_AT_MOST: Duration = Duration::from_secs(5);
 /// A peer that does not even answer pings for this long is gone. etcd allows a ping each 5 s.
 const PING_EVERY: Duration = Duration::from_secs(10);
+/// How often a connection that was closed right after its handshake is tried again.
+const CLOSED_AT_ONCE_MAX: u32 = 3;
 /// Flow control must not be what a page of 8 MiB waits for.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
@@ -61,7 +63,7 @@ impl Connection {
             .map(|given| Address::parse(given, tls.is_some()))
             .collect::<Result<Vec<_>, _>>()?;
         for address in addresses {
-            match Self::open_one(&address, tls.as_ref()).await {
+            match Self::open_patiently(&address, tls.as_ref()).await {
                 Ok(connection) => return Ok(connection),
                 Err(error) => last = error,
             }
@@ -84,6 +86,24 @@ impl Connection {
                 found: "unknown".to_owned(),
                 newer: false,
             }),
+        }
+    }
+
+    /// With TLS 1.3 a server refuses a client's certificate after the client's side of the handshake is done. Its alert
+    /// may get lost between the end of the connection and our first request: then only the end is seen, each time.
+    async fn open_patiently(address: &Address, tls: Option<&Tls>) -> Result<Connection, Error> {
+        let mut ends = 0;
+        loop {
+            match Self::open_one(address, tls).await {
+                Err(Error::Lost { .. }) if address.secure && ends < CLOSED_AT_ONCE_MAX => ends += 1,
+                Err(Error::Lost { endpoint, source, .. }) => {
+                    return Err(match address.secure {
+                        true => Error::Certificate { endpoint, source },
+                        false => Error::Unreachable { endpoint, source },
+                    });
+                }
+                other => return other,
+            }
         }
     }
 
@@ -117,16 +137,10 @@ impl Connection {
         let mut client = Client::from_channel(Channel::Tonic(channel), None)
             .await
             .map_err(|error| call_failed(&address.given, "opening a connection", 0, error))?;
-        // With TLS 1.3 a server refuses a client's certificate only after the handshake, so the first call tells.
         let status = tokio::time::timeout(CONNECT_AT_MOST, client.status())
             .await
             .map_err(|_| connect_failed(&address.given, &std::io::Error::from(std::io::ErrorKind::TimedOut)))?
-            .map_err(
-                |error| match call_failed(&address.given, "asking for its status", 0, error) {
-                    Error::Lost { endpoint, source, .. } => Error::Unreachable { endpoint, source },
-                    other => other,
-                },
-            )?;
+            .map_err(|error| call_failed(&address.given, "asking for its status", 0, error))?;
         let header = status.header().ok_or_else(|| Error::Impossible {
             endpoint: address.given.clone(),
             what: "a status without a header".to_owned(),

@@ -217,6 +217,10 @@ impl Error {
                 source: store_file::Error::Locked { .. },
                 ..
             } => "store-file-in-use",
+            Error::File {
+                source: store_file::Error::Import(_),
+                ..
+            } => "not-for-a-store",
             Error::File { .. } => "store-file",
             Error::Differs { .. } => "copy-differs",
             Error::WrittenTo { .. } => "etcd-written-to",
@@ -260,6 +264,12 @@ impl Error {
                 source: store_file::Error::Locked { .. },
                 ..
             } => "stop the store first",
+            Error::File {
+                source: store_file::Error::Import(_),
+                ..
+            } => {
+                "etcd holds what no store file can; etcd itself takes requests of 1.5 MiB unless it was told otherwise"
+            }
             Error::Differs { .. } => {
                 "nothing was left behind; if this happens again the disk or the memory of this machine is suspect"
             }

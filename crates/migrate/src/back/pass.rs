@@ -47,7 +47,7 @@ pub(super) async fn pass(
     let mut found = Found::default();
     let mut etcd_next = etcd_side.next().await?;
     let mut store_next = store_side.next().await?;
-    let mut progress = reporter.progress(what, Unit::Keys, Some(etcd_side.pager.total()));
+    let mut progress = reporter.progress(what, Unit::Keys, None);
     loop {
         let (of_store, of_etcd) = match (&store_next, &etcd_next) {
             (None, None) => break,
