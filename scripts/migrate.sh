@@ -2,6 +2,7 @@
 # Moves what an unmodified kube-apiserver wrote from a real etcd onto the store out of a bundle, and compares everything.
 # usage: scripts/migrate.sh [--bundle FILE] [--objects N] [--seed N]
 #        scripts/migrate.sh --control [--objects N] [--seed N]   the same on etcd alone: proves the driver
+#        scripts/migrate.sh --control --spoil   one key is changed behind the driver's back: the run must fail
 # Without --bundle it takes the newest dist/*.tar.gz. It ends with a table of what it compared.
 set -euo pipefail
 
@@ -11,11 +12,12 @@ bundle="" control=false arguments=()
 while [ $# -gt 0 ]; do
     case $1 in
         --control) control=true; arguments+=(--control); shift ;;
+        --spoil) arguments+=(--spoil); shift ;;
         --bundle | --objects | --seed)
             [ $# -ge 2 ] || { echo "scripts/migrate.sh: $1 needs a value" >&2; exit 2; }
             if [ "$1" = --bundle ]; then bundle=$2; else arguments+=("$1" "$2"); fi
             shift 2 ;;
-        *) sed -n '3,4s/^# //p' "$0" >&2; exit 2 ;;
+        *) sed -n '3,5s/^# //p' "$0" >&2; exit 2 ;;
     esac
 done
 

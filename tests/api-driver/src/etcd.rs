@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use etcd_client::{
     Certificate, Client, ConnectOptions, EventType, GetOptions, Identity, KeyValue, KvClient, LeaseTimeToLiveOptions,
-    TlsOptions, WatchClient, WatchOptions, WatchStream,
+    PutOptions, TlsOptions, WatchClient, WatchOptions, WatchStream,
 };
 use tokio::task::JoinHandle;
 
@@ -169,6 +169,14 @@ impl Etcd {
         }
     }
 
+    /// Writes one key of a dump again with its own bytes and lease: only its revision and version change.
+    pub async fn spoil(&self, dump: &Dump) -> Result<()> {
+        let (key, pair) = dump.keys.iter().nth(dump.keys.len() / 2).context("an empty dump")?;
+        let options = PutOptions::new().with_lease(pair.lease);
+        self.kv().put(key.clone(), pair.value.clone(), Some(options)).await?;
+        Ok(())
+    }
+
     /// What a Range of one key at `revision` says: `found`, `absent`, or the server's error.
     pub async fn read_at(&self, key: &[u8], revision: i64) -> String {
         match self
@@ -270,9 +278,15 @@ impl Etcd {
                     answer.compact_revision()
                 ));
             }
-            if let Some(pair) = answer.events().first().and_then(|event| event.kv()) {
+            if let Some(event) = answer.events().first() {
+                let pair = event.kv().context("an event without a key")?;
+                let what = if event.event_type() == EventType::Put {
+                    "a put"
+                } else {
+                    "a deletion"
+                };
                 return Ok(format!(
-                    "an event of revision {} on {}",
+                    "{what} at revision {} of {}",
                     pair.mod_revision(),
                     show(pair.key())
                 ));

@@ -37,6 +37,9 @@ pub struct Args {
     /// Only restart the servers on the same etcd
     #[arg(long)]
     control: bool,
+    /// Change one key behind the driver's back before anything is compared: the run must fail
+    #[arg(long)]
+    spoil: bool,
     /// The node-runner that migrates
     #[arg(long, required_unless_present = "control")]
     run: Option<PathBuf>,

@@ -16,7 +16,7 @@ use crate::servers::{ApiServer, Backend, Place, Server, write_tokens};
 use crate::tally;
 
 const ANSWERS: &str = "answers word by word as etcd's";
-const AT_HEAD: &str = "etcd watch from the head itself: as etcd, or canceled";
+const AT_HEAD: &str = "etcd watch from the head itself: what stands there";
 const UNTOUCHED: &str = "etcd after the copy: unchanged";
 
 /// Runs everything; `true` when nothing differed.
@@ -40,6 +40,10 @@ pub async fn run(args: &Args) -> Result<bool> {
 
     let (noted, server) = prepare(&place, &etcd, args, &mut random).await?;
     let seed = args.seed;
+    if args.spoil {
+        server.etcd.spoil(&noted.dump).await?;
+        println!("spoiled: one key was written again with its own bytes; the comparison must find it");
+    }
     if args.control {
         server.stop().await?;
         let control = judge(&place, &etcd, &noted, seed).await?;
@@ -66,15 +70,13 @@ pub async fn run(args: &Args) -> Result<bool> {
     );
     tally::compare_answers(ANSWERS, &control, &mut judged);
     let (expected, found) = (control.at_head.clone(), judged.at_head.clone());
-    let good = found == expected || found.starts_with("canceled, compacted at ");
-    judged.check(AT_HEAD, good, || {
-        format!("found {found}, expected {expected} or a cancellation")
+    // A key that was deleted at the head is no key any more: the copy cannot know of it, as it knows nothing before.
+    let gone = expected.starts_with("a deletion") && found == "silence";
+    judged.check(AT_HEAD, found == expected || gone, || {
+        format!("found {found}, expected {expected}")
     });
-    Ok(finish(&[
-        ("etcd restarted", &control),
-        ("store", &judged),
-        ("copy", &untouched),
-    ]))
+    judged.absorb(untouched);
+    Ok(finish(&[("etcd restarted", &control), ("store", &judged)]))
 }
 
 /// Fills a new etcd through a new API server, notes everything and stops the API server.

@@ -63,13 +63,23 @@ impl Tally {
         self.rows.entry(row).or_default()
     }
 
-    fn cell(&self, row: &str) -> (u64, u64) {
-        match self.rows.get(row) {
-            None => (0, 1),
-            // A comparison that never took place proves nothing.
-            Some(row) if row.passed + row.failed == 0 => (0, 1),
-            Some(row) => (row.passed, row.failed),
+    /// Takes over the rows of another tally.
+    pub fn absorb(&mut self, other: Tally) {
+        for (name, row) in other.rows {
+            let mine = self.row(name);
+            mine.passed += row.passed;
+            mine.failed += row.failed;
+            mine.notes.extend(row.notes);
         }
+    }
+
+    /// How many passed and failed in a row; `None` where the row is none of this target's.
+    fn cell(&self, row: &str) -> Option<(u64, u64)> {
+        self.rows.get(row).map(|row| match (row.passed, row.failed) {
+            // A comparison that never took place proves nothing.
+            (0, 0) => (0, 1),
+            counts => counts,
+        })
     }
 }
 
@@ -89,12 +99,16 @@ pub fn print(targets: &[(&str, &Tally)]) -> (u64, u64) {
     for row in order {
         let mut line = format!("{row:<58}");
         for (_, tally) in targets {
-            let (good, bad) = tally.cell(row);
-            passed += good;
-            failed += bad;
-            let cell = match bad {
-                0 => format!("{good} same"),
-                _ => format!("{good} same, {bad} NOT"),
+            let cell = match tally.cell(row) {
+                None => "-".to_string(),
+                Some((good, bad)) => {
+                    passed += good;
+                    failed += bad;
+                    match bad {
+                        0 => format!("{good} same"),
+                        _ => format!("{good} same, {bad} NOT"),
+                    }
+                }
             };
             line.push_str(&format!("{cell:>22}"));
         }
