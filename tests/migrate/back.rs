@@ -362,42 +362,44 @@ async fn a_killed_way_back_goes_on() {
 
     let (mut filling, mut writing) = (0, 0);
     while filling < KILLS_WANTED {
-        assert!(
-            kill_after(&file, &etcd.source, random.random_range(20..400)).await,
-            "it was too fast"
-        );
-        filling += u32::from(of_etcd(&client, 0).await.0 <= store_head);
+        let head = of_etcd(&client, 0).await.0;
+        let moment = head + random.random_range(1..(store_head - head) / 4);
+        filling += u32::from(kill_at(&file, &etcd.source, &client, moment).await <= store_head);
     }
     raise_revision(&etcd.source, store_head + 1, &reporter()).await.unwrap();
-    let mut copied = 0;
-    while kill_after(&file, &etcd.source, random.random_range(20..400)).await {
+    while writing < KILLS_WANTED {
+        let head = of_etcd(&client, 0).await.0;
+        // 128 keys are written in one revision.
+        kill_at(&file, &etcd.source, &client, head + random.random_range(1..10)).await;
         let (_, records) = of_etcd(&client, 0).await;
         let now = records.iter().filter(|record| record.value.len() == 2500).count();
-        writing += u32::from(copied < now && now < REWRITTEN);
-        copied = now;
-        if writing == KILLS_WANTED {
-            break;
-        }
+        assert!(now < REWRITTEN, "the way back was faster than four kills");
+        writing += u32::from(now > 0);
     }
     println!("{filling} kills while etcd was behind the store's revision, {writing} in the middle of the keys");
-    assert!(writing > 0, "no kill came in the middle of the keys");
     let outcome = copy_back(&file, &etcd.source, &reporter()).await.unwrap();
     assert_moved_back(&client, &before, &file, &outcome).await;
 }
 
 /// Keys written anew on the store: enough that a kill comes in the middle of them.
-const REWRITTEN: usize = 8000;
+const REWRITTEN: usize = 16_000;
 
-/// Starts the way back and kills it; false if it had ended well before.
-async fn kill_after(file: &Path, target: &Source, milliseconds: u64) -> bool {
+/// Starts the way back and kills it once etcd has come to a revision; gives etcd's revision after that.
+async fn kill_at(file: &Path, target: &Source, client: &Client, revision: i64) -> i64 {
     let mut child = start_program(file, target);
-    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
-    child.kill().unwrap();
-    match child.wait().unwrap().code() {
-        None => true,
-        Some(code) => {
-            assert_eq!(code, 0);
-            false
-        }
+    let mut kv = client.kv_client();
+    let mut head = async || kv.get(FILLER_KEY, None).await.unwrap().header().unwrap().revision();
+    while head().await < revision {
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "the way back ended before it was killed"
+        );
     }
+    child.kill().unwrap();
+    assert_eq!(
+        child.wait().unwrap().code(),
+        None,
+        "the way back ended before it was killed"
+    );
+    head().await
 }
