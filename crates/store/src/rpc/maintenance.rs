@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 use super::status;
 use crate::engine::Engine;
 use crate::mvcc::Error;
-use crate::version::{ETCD_CLUSTER_VERSION, ETCD_STORAGE_VERSION, ETCD_VERSION};
+use crate::version::{ETCD_MINOR_VERSION, ETCD_STORAGE_VERSION, ETCD_VERSION};
 
 /// The only minor version an etcd of the version we speak for lets itself be downgraded to.
 const DOWNGRADE_TARGET: (u64, u64) = (3, 5);
@@ -134,22 +134,22 @@ impl Maintenance for MaintenanceService {
     async fn downgrade(&self, request: Request<DowngradeRequest>) -> Result<Response<DowngradeResponse>, Status> {
         let request = request.get_ref();
         let action = DowngradeAction::try_from(request.action);
-        if action == Ok(DowngradeAction::Cancel) {
-            return Err(errors::NO_INFLIGHT_DOWNGRADE.into());
-        }
-        let Some(target) = minor_version(&request.version) else {
-            return Err(errors::WRONG_DOWNGRADE_VERSION_FORMAT.into());
-        };
-        if target != DOWNGRADE_TARGET {
-            return Err(errors::INVALID_DOWNGRADE_TARGET_VERSION.into());
-        }
-        if action == Ok(DowngradeAction::Enable) {
-            return Err(errors::NOT_CAPABLE.into());
+        // Cancelling what never began is no error to etcd.
+        if action != Ok(DowngradeAction::Cancel) {
+            let Some(target) = minor_version(&request.version) else {
+                return Err(errors::WRONG_DOWNGRADE_VERSION_FORMAT.into());
+            };
+            if target != DOWNGRADE_TARGET {
+                return Err(errors::INVALID_DOWNGRADE_TARGET_VERSION.into());
+            }
+            if action == Ok(DowngradeAction::Enable) {
+                return Err(errors::NOT_CAPABLE.into());
+            }
         }
         let revision = self.0.lock().map_err(status)?.visible();
         Ok(Response::new(DowngradeResponse {
             header: self.0.header_at(revision),
-            version: ETCD_CLUSTER_VERSION.to_owned(),
+            version: ETCD_MINOR_VERSION.to_owned(),
         }))
     }
 }

@@ -1,0 +1,19 @@
+//! The store beside a real etcd: the same requests to both, and every answer compared, codes and texts included. What
+//! two servers can never share (ids, term, sizes, times) is blanked first; all else must be equal.
+//!
+//! - `cases`: a table of requests, each picked for something that servers other than etcd get wrong.
+//! - `random`: a seeded stream of requests with watches running; prints its seed, `QUANTYKUBE_SEED` repeats one.
+//! - `watches`, `leases`: what needs time, streams or restarts.
+//! - `commands`: etcdctl against both.
+//! - `secure`: certificates, and their renewal.
+//! - `kills`: kill -9 under load, on etcd first.
+
+mod calls;
+mod cases;
+mod commands;
+mod kills;
+mod leases;
+mod random;
+mod secure;
+mod servers;
+mod watches;
