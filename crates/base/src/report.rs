@@ -56,7 +56,7 @@ impl Reporter {
     pub fn step(&self, name: &str, message: &str) {
         match self.mode {
             Mode::Json => self.event("step", json!({"name": name, "message": message})),
-            _ => eprintln!("{message}"),
+            _ => err_line(message),
         }
     }
 
@@ -64,7 +64,7 @@ impl Reporter {
     pub fn warning(&self, name: &str, message: &str) {
         match self.mode {
             Mode::Json => self.event("warning", json!({"name": name, "message": message})),
-            _ => eprintln!("warning: {message}"),
+            _ => err_line(&format!("warning: {message}")),
         }
     }
 
@@ -92,13 +92,13 @@ impl Reporter {
                 }),
             ),
             _ => {
-                eprintln!("error: {}", failure.message);
+                err_line(&format!("error: {}", failure.message));
                 for cause in failure.chain() {
-                    eprintln!("  caused by: {cause}");
+                    err_line(&format!("  caused by: {cause}"));
                 }
                 if let Some(hint) = &failure.hint {
                     for line in hint.lines() {
-                        eprintln!("hint: {line}");
+                        err_line(&format!("hint: {line}"));
                     }
                 }
             }
@@ -152,6 +152,11 @@ fn out_line(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{text}");
     let _ = out.flush();
+}
+
+/// A terminal that went away is no reason either.
+fn err_line(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
 /// What progress counts.
@@ -222,7 +227,7 @@ impl Progress {
     pub fn finish(self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
-            eprintln!("{}", self.line());
+            err_line(&self.line());
         } else {
             self.tell();
         }
@@ -241,7 +246,7 @@ impl Progress {
                     "seconds": self.started.elapsed().as_secs_f64(),
                 }),
             ),
-            _ => eprintln!("{}", self.line()),
+            _ => err_line(&self.line()),
         }
     }
 
