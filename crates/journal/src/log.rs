@@ -262,3 +262,189 @@ impl Log {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+
+    use super::*;
+    use crate::state::{Before, End};
+
+    const PLAN: [u8; 32] = [7; 32];
+
+    fn records() -> Vec<Record> {
+        let events = [
+            Event::Started {
+                step: 0,
+                before: Before::Absent,
+            },
+            Event::Done { step: 0 },
+            Event::Started {
+                step: 1,
+                before: Before::File {
+                    sha256: "ab".repeat(32),
+                    meta: Meta::mode(0o644),
+                },
+            },
+            Event::Failed {
+                step: 1,
+                error: "it said \"no\"\n  twice".into(),
+                exit: 5,
+            },
+            Event::UndoStarted { step: 1 },
+            Event::Undone { step: 1 },
+            Event::Closed { end: End::AsBefore },
+        ];
+        events
+            .into_iter()
+            .enumerate()
+            .map(|(number, event)| Record {
+                at: 1000 + number as u64,
+                event,
+            })
+            .collect()
+    }
+
+    fn log() -> (Vec<u8>, Vec<usize>) {
+        let mut bytes = header(&PLAN);
+        let mut ends = vec![bytes.len()];
+        for (sequence, record) in records().iter().enumerate() {
+            bytes.extend(encode(sequence as u64, record));
+            ends.push(bytes.len());
+        }
+        (bytes, ends)
+    }
+
+    #[test]
+    fn a_whole_log_reads_back() {
+        let (bytes, ends) = log();
+        let decoded = decode(&bytes, &PLAN).unwrap();
+        assert_eq!(
+            decoded,
+            Decoded {
+                records: records(),
+                length: bytes.len(),
+                torn: false
+            }
+        );
+        for (number, end) in ends.iter().enumerate() {
+            assert_eq!(offset(&records(), number), *end);
+        }
+    }
+
+    #[test]
+    fn every_prefix_opens_with_its_whole_records() {
+        let (bytes, ends) = log();
+        for length in 0..bytes.len() {
+            let decoded = decode(&bytes[..length], &PLAN);
+            let Some(whole) = ends.iter().rposition(|end| *end <= length) else {
+                assert!(
+                    matches!(decoded, Err(LogError::Damaged { .. })),
+                    "a header of {length} bytes"
+                );
+                continue;
+            };
+            let decoded = decoded.unwrap();
+            assert_eq!(decoded.records, records()[..whole], "{length} bytes");
+            assert_eq!(
+                (decoded.length, decoded.torn),
+                (ends[whole], ends[whole] != length),
+                "{length} bytes"
+            );
+        }
+    }
+
+    /// A file system may have given the file its length before its bytes.
+    #[test]
+    fn every_record_that_ends_in_zeros_is_torn() {
+        let (bytes, ends) = log();
+        for (number, pair) in ends.windows(2).enumerate() {
+            for written in pair[0]..pair[1] {
+                let mut torn = bytes[..pair[1]].to_vec();
+                torn[written..].fill(0);
+                let decoded = decode(&torn, &PLAN).unwrap();
+                assert_eq!(
+                    (decoded.records.len(), decoded.length, decoded.torn),
+                    (number, pair[0], true)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_stops_and_names_the_byte() {
+        let (bytes, ends) = log();
+        let mut flips = 0;
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut flipped = bytes.clone();
+                flipped[at] ^= 1 << bit;
+                let start = ends.iter().rfind(|end| **end <= at).copied().unwrap_or(0);
+                match decode(&flipped, &PLAN) {
+                    Err(LogError::Damaged { at: named, .. }) => assert_eq!(named, start, "byte {at} bit {bit}"),
+                    other => panic!("byte {at} bit {bit}: {other:?}"),
+                }
+                flips += 1;
+            }
+        }
+        println!("{flips} flips");
+    }
+
+    #[test]
+    fn every_changed_byte_stops_or_is_the_torn_end() {
+        let (bytes, ends) = log();
+        let last = ends[ends.len() - 2];
+        for at in 0..bytes.len() {
+            for value in (0..=255).filter(|value| *value != bytes[at]) {
+                let mut changed = bytes.clone();
+                changed[at] = value;
+                match decode(&changed, &PLAN) {
+                    Err(_) => {}
+                    Ok(decoded) => assert!(decoded.torn && at >= last && value == 0, "byte {at} as {value}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_a_swapped_and_a_repeated_record_are_damage() {
+        let (bytes, ends) = log();
+        let part = |from: usize, to: usize| &bytes[ends[from]..ends[to]];
+        let head = &bytes[..ends[0]];
+        for parts in [
+            [part(1, 2), part(2, 3)],
+            [part(1, 2), part(0, 1)],
+            [part(0, 1), part(0, 1)],
+        ] {
+            let bytes = [head, parts[0], parts[1]].concat();
+            assert!(matches!(decode(&bytes, &PLAN), Err(LogError::Damaged { .. })));
+        }
+    }
+
+    #[test]
+    fn a_newer_format_and_another_plan_are_told_apart() {
+        let mut newer = header(&PLAN);
+        newer[8] = 2;
+        let sum = crc32c::crc32c(&newer[..44]).to_le_bytes();
+        newer[44..].copy_from_slice(&sum);
+        assert!(matches!(decode(&newer, &PLAN), Err(LogError::Newer { found: 2 })));
+        assert!(matches!(decode(&header(&PLAN), &[8; 32]), Err(LogError::OtherPlan)));
+    }
+
+    #[test]
+    fn noise_never_panics() {
+        let seed = rand::random();
+        println!("seed {seed}");
+        let mut random = StdRng::seed_from_u64(seed);
+        let (bytes, ends) = log();
+        for _ in 0..2000 {
+            let mut noise = bytes[..ends[random.random_range(0..ends.len())]].to_vec();
+            let length = random.random_range(0..200);
+            noise.extend((0..length).map(|_| random.random::<u8>()));
+            if let Ok(decoded) = decode(&noise, &PLAN) {
+                assert!(decoded.length <= noise.len());
+            }
+        }
+    }
+}

@@ -107,3 +107,264 @@ pub fn decide(heading: Heading, phase: Option<Phase>, request: Request) -> Actio
         .find(|row| row.0 == heading && row.1 == phase && row.2 == request)
         .map_or(Action::Never, |row| row.3)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, VecDeque};
+
+    use super::*;
+    use crate::plan::{Back as Place, Binding, Direction, Op, Plan, Process, Step, Way};
+    use crate::state::{Before, End, Event, State, Why};
+
+    #[test]
+    fn the_table_is_total_and_no_row_comes_twice() {
+        let phases = [Waiting, Started, Done, Failed, Undoing, Undone, UndoFailed];
+        for heading in [Forward, Back, Onward] {
+            for phase in phases.into_iter().map(Some).chain([None]) {
+                for request in [GoOn, Undo] {
+                    let rows = TABLE
+                        .iter()
+                        .filter(|row| (row.0, row.1, row.2) == (heading, phase, request))
+                        .count();
+                    assert_eq!(rows, 1, "{heading:?} {phase:?} {request:?}");
+                }
+            }
+        }
+    }
+
+    fn plan(no_return: Option<&str>) -> Plan {
+        let process = Process {
+            program: "server".into(),
+            args: vec!["--one".into()],
+            pid: None,
+        };
+        let argv = || vec!["/bin/true".to_owned()];
+        let gone = Op::WaitGone {
+            process,
+            timeout_s: 1,
+            term_after_s: None,
+            quiet_ms: 0,
+            way: Way::Back,
+        };
+        Plan {
+            format: crate::plan::FORMAT,
+            name: "store".into(),
+            direction: Direction::Install,
+            version: "0".into(),
+            undoes: None,
+            binding: Binding {
+                machine_id: "m".into(),
+                node: "n".into(),
+                cluster: "c".into(),
+            },
+            point_of_no_return: no_return.map(str::to_owned),
+            steps: vec![
+                Step::new(
+                    "keep",
+                    "",
+                    Op::MakeDir {
+                        path: "/a".into(),
+                        mode: 0o755,
+                    },
+                )
+                .back(Place::Keep),
+                Step::new(
+                    "first",
+                    "",
+                    Op::Retire {
+                        path: "/b".into(),
+                        to: "/c".into(),
+                    },
+                )
+                .back(Place::First),
+                Step::new(
+                    "run",
+                    "",
+                    Op::Run {
+                        argv: argv(),
+                        back: None,
+                    },
+                ),
+                Step::new(
+                    "gate",
+                    "",
+                    Op::Gate {
+                        argv: argv(),
+                        timeout_s: 1,
+                    },
+                ),
+                Step::new("gone", "", gone),
+                Step::new(
+                    "return",
+                    "",
+                    Op::Return {
+                        from: "/c".into(),
+                        to: "/b".into(),
+                    },
+                ),
+                Step::new(
+                    "probe",
+                    "",
+                    Op::Probe {
+                        argv: argv(),
+                        timeout_s: 1,
+                        way: Way::Forward,
+                    },
+                ),
+            ],
+        }
+    }
+
+    /// Every event that could be written, for every step.
+    fn events(steps: usize) -> Vec<Event> {
+        let mut all = vec![
+            Event::Turned { why: Why::Asked },
+            Event::Turned { why: Why::Interrupted },
+            Event::Closed { end: End::Moved },
+            Event::Closed { end: End::AsBefore },
+            Event::Accepted,
+        ];
+        for step in 0..=steps {
+            all.extend([
+                Event::Started {
+                    step,
+                    before: Before::Nothing,
+                },
+                Event::Done { step },
+                Event::Failed {
+                    step,
+                    error: String::new(),
+                    exit: 1,
+                },
+                Event::UndoStarted { step },
+                Event::Undone { step },
+                Event::UndoFailed {
+                    step,
+                    error: String::new(),
+                },
+                Event::Barred {
+                    step,
+                    error: String::new(),
+                },
+            ]);
+        }
+        all
+    }
+
+    /// The events that the loop may write for an action.
+    fn written(action: Action, step: usize) -> Vec<Event> {
+        let started = Event::Started {
+            step,
+            before: Before::Nothing,
+        };
+        let failed = Event::Failed {
+            step,
+            error: String::new(),
+            exit: 1,
+        };
+        match action {
+            A::Start => vec![started, failed],
+            A::Again => vec![started],
+            A::Settle => vec![Event::Done { step }, failed],
+            A::Turn => vec![Event::Turned { why: Why::Asked }],
+            A::Undo => vec![Event::UndoStarted { step }],
+            A::UndoAgain => vec![
+                Event::Undone { step },
+                Event::UndoFailed {
+                    step,
+                    error: String::new(),
+                },
+            ],
+            A::CloseMoved => vec![Event::Closed { end: End::Moved }],
+            A::CloseAsBefore => vec![Event::Closed { end: End::AsBefore }],
+            A::Never => vec![],
+        }
+    }
+
+    /// Walks every state that any log can leave: the table has an answer for each, and what it answers may be written.
+    #[test]
+    fn every_state_that_a_log_can_leave_has_an_answer() {
+        let mut met = BTreeMap::new();
+        for plan in [plan(None), plan(Some("return"))] {
+            let mut seen = BTreeMap::new();
+            let mut open = VecDeque::from([State::new(&plan)]);
+            while let Some(state) = open.pop_front() {
+                let phases: Vec<_> = (0..plan.steps.len()).map(|step| state.phase(step)).collect();
+                let key = format!("{:?} {phases:?} {:?} {}", state.heading(), state.end(), state.barred());
+                if seen.insert(key.clone(), ()).is_some() {
+                    continue;
+                }
+                for event in events(plan.steps.len()) {
+                    match state.next(&event) {
+                        Ok(next) => open.push_back(next),
+                        Err(error) => assert!(!error.to_string().is_empty()),
+                    }
+                }
+                if state.end().is_some() {
+                    assert!(
+                        events(plan.steps.len()).iter().all(|event| state.next(event).is_err()),
+                        "{key}: over"
+                    );
+                    continue;
+                }
+                let step = state.next_step();
+                for request in [GoOn, Undo] {
+                    let action = decide(state.heading(), step.and_then(|step| state.phase(step)), request);
+                    assert_ne!(action, A::Never, "{key}");
+                    *met.entry(format!("{action:?}")).or_insert(0) += 1;
+                    for event in written(action, step.unwrap_or(0)) {
+                        assert!(state.next(&event).is_ok(), "{key}: {action:?} may not write {event:?}");
+                    }
+                }
+            }
+            println!("{} states", seen.len());
+        }
+        assert_eq!(met.len(), 8, "every action but Never is met: {met:?}");
+    }
+
+    /// From every state both requests come to an end, if nothing fails any more.
+    #[test]
+    fn every_state_comes_to_an_end() {
+        for plan in [plan(None), plan(Some("return"))] {
+            let mut seen = BTreeMap::new();
+            let mut open = VecDeque::from([State::new(&plan)]);
+            while let Some(state) = open.pop_front() {
+                let phases: Vec<_> = (0..plan.steps.len()).map(|step| state.phase(step)).collect();
+                let key = format!("{:?} {phases:?} {:?} {}", state.heading(), state.end(), state.barred());
+                if seen.insert(key.clone(), ()).is_some() {
+                    continue;
+                }
+                open.extend(
+                    events(plan.steps.len())
+                        .iter()
+                        .filter_map(|event| state.next(event).ok()),
+                );
+                for request in [GoOn, Undo] {
+                    let mut state = state.clone();
+                    for _ in 0..100 {
+                        if state.end().is_some() {
+                            break;
+                        }
+                        let step = state.next_step();
+                        let action = decide(state.heading(), step.and_then(|step| state.phase(step)), request);
+                        let event = written(action, step.unwrap_or(0)).swap_remove(0);
+                        let event = match (&event, step.and_then(|step| state.before(step))) {
+                            (Event::Started { step, .. }, Some(before)) => Event::Started {
+                                step: *step,
+                                before: before.clone(),
+                            },
+                            _ => event,
+                        };
+                        state = state.next(&event).expect("the table's answer may be written");
+                    }
+                    assert!(state.end().is_some(), "{key}: {request:?} does not end");
+                    let onward = state.heading() == Onward;
+                    assert!(
+                        !(onward && state.end() == Some(End::AsBefore)),
+                        "{key}: back from where there is no way"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -69,7 +69,7 @@ pub fn session(sim: &mut Sim) -> Session {
 }
 
 pub fn run(sim: &mut Sim, plan: &Plan) -> Result<Outcome, Error> {
-    let session = session(sim);
+    let session = Journals::at(Journals::ROOT).lock(sim)?;
     session.run(plan, sim, &mut Silent)
 }
 
