@@ -265,3 +265,77 @@ fn facts_of_the_machine_are_judged() {
     assert_eq!(alarm("NOSPACE"), Vec::<&str>::new());
     assert_eq!(alarm("CORRUPT"), ["alarms"]);
 }
+
+#[test]
+fn each_check_of_undo_says_no_to_its_own_fault() {
+    let node = TestNode::start();
+    let url = node.etcd_url.clone();
+    let store_url = "https://127.0.0.1:2479";
+    let cluster = facts::store(&node.root, &system()).etcd.unwrap().status.cluster_id;
+    replace(&node.root, API_SERVER, &[(&url, store_url)]);
+    let installed = crate::moves::undo_store::Installed {
+        id: "1-store".into(),
+        version: "0.1.0".into(),
+        binding: quantykube_journal::Binding {
+            machine_id: "0123456789abcdef0123456789abcdef".into(),
+            node: "node1".into(),
+            cluster: format!("{cluster:x}"),
+        },
+        manifest: API_SERVER.into(),
+        waiting: "/etc/kubernetes/quantykube/kube-apiserver.yaml".into(),
+        etcd: url.clone(),
+        store: store_url.into(),
+    };
+    put(&node.root, places::STORE_FILE, "data");
+    let facts = |change: &dyn Fn(&mut facts::UndoStore)| {
+        let mut facts = facts::undo_store(&node.root, &system(), Some(installed.clone()));
+        change(&mut facts);
+        let (all, ready) = checks::undo_store::judge(&facts);
+        let no: Vec<_> = all
+            .iter()
+            .filter(|check| !check.result.allows())
+            .map(|check| check.name)
+            .collect();
+        assert_eq!(ready.is_some(), no.is_empty());
+        no
+    };
+    assert_eq!(facts(&|_| {}), Vec::<&str>::new());
+    // The API server need not answer, nor run.
+    node.api_ready.store(false, Ordering::SeqCst);
+    assert_eq!(facts(&|_| {}), Vec::<&str>::new());
+    fs::rename(node.root.at(format!("/proc/{API_SERVER_PID}")), node.root.at("/gone")).unwrap();
+    assert_eq!(facts(&|_| {}), Vec::<&str>::new());
+
+    assert_eq!(facts(&|facts| facts.node.uid = 1000), ["root"]);
+    assert_eq!(facts(&|facts| facts.node.kubelet_active = Ok(false)), ["kubelet"]);
+    assert_eq!(
+        facts(&|facts| facts.node.machine_id = Some("other".into())),
+        ["machine"]
+    );
+    assert_eq!(
+        facts(&|facts| facts.etcd.as_mut().unwrap().status.cluster_id += 1),
+        ["cluster"]
+    );
+    assert_eq!(
+        facts(&|facts| facts.etcd.as_mut().unwrap().status.alarms = vec!["NOSPACE".into()]),
+        ["alarms"]
+    );
+    put(&node.root, "/etc/kubernetes/quantykube/kube-apiserver.yaml", "x");
+    assert_eq!(facts(&|_| {}), ["waiting"]);
+    fs::remove_file(node.root.at("/etc/kubernetes/quantykube/kube-apiserver.yaml")).unwrap();
+    fs::remove_file(node.root.at(places::STORE_FILE)).unwrap();
+    assert_eq!(facts(&|_| {}), ["store-file"]);
+    put(&node.root, places::STORE_FILE, "data");
+
+    // The manifest names etcd again, as after a kubeadm upgrade, or something else.
+    replace(&node.root, API_SERVER, &[(store_url, &url)]);
+    assert_eq!(facts(&|_| {}), ["etcd-servers"]);
+    replace(&node.root, API_SERVER, &[(&url, "https://127.0.0.1:9")]);
+    assert_eq!(facts(&|_| {}), ["etcd-servers"]);
+    fs::remove_file(node.root.at(API_SERVER)).unwrap();
+    let no = facts(&|_| {});
+    assert!(
+        no.contains(&"etcd-servers") && no.contains(&"api-server-process"),
+        "{no:?}"
+    );
+}

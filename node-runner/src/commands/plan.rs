@@ -41,7 +41,7 @@ pub fn for_store(
 
 /// Checks and, where they allow it, the plan of `undo store`.
 pub fn for_undo_store(context: &Context, system: &dyn System) -> (Vec<Check>, Option<Plan>) {
-    let facts = facts::undo_store(&context.root, system);
+    let facts = facts::undo_store(&context.root, system, None);
     let (checks, ready) = checks::undo_store::judge(&facts);
     (checks, ready.map(|ready| moves::undo_store::plan(&ready)))
 }

@@ -203,9 +203,12 @@ pub fn store(root: &Root, system: &dyn System) -> Store {
     }
 }
 
-/// Reads the facts for `undo store`.
-pub fn undo_store(root: &Root, system: &dyn System) -> UndoStore {
-    let node = node(root, system);
+/// Reads the facts for `undo store`. `installed` goes before what the journals say, where it is given.
+pub fn undo_store(root: &Root, system: &dyn System, installed: Option<Installed>) -> UndoStore {
+    let mut node = node(root, system);
+    if installed.is_some() {
+        node.installed = Ok(installed);
+    }
     let installed = known(&node.installed, "no install of the store is in force").cloned();
     // The manifest is looked for where the install found it, whatever the kubelet says today.
     let folder = installed
