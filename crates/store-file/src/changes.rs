@@ -146,7 +146,7 @@ pub(crate) fn visit_records(
             Record::Delete { key } => (key, ChangeKind::Delete),
             Record::Put(put) => {
                 let value = ValueRef {
-                    offset: payload_at + put.value_at as u64,
+                    offset: payload_at + put.stored_at as u64,
                     len: put.value.len() as u32,
                 };
                 let version = Version {

@@ -1,7 +1,7 @@
 //! Checkpoints: the index and everything else a start needs, in segments of their own.
 //!
 //! A checkpoint is a stream of frames of the kinds `Keys`, `Leases`, `Notes`, `Revisions`, `Segments` and `End`, numbered
-//! from 1, tagged with the checkpoint's id. It is written in slices while commits go on, so the slices are of different
+//! from 1. It is written in slices while commits go on, so the slices are of different
 //! moments: replaying the log from where the first slice was made brings every key to the same state, because each
 //! record holds its whole version and is skipped where the key has it already.
 
@@ -11,7 +11,7 @@ use crate::Error;
 use crate::codec::{Malformed, Reader, put_bytes, put_signed, put_varint};
 use crate::frame::{FIRST, FRAME_HEADER_LEN, FrameHeader, Kind, LAST, frame_len, parse, seal};
 use crate::index::Ver;
-use crate::layout::{Address, SEGMENT_HEADER_LEN, SegmentHeader};
+use crate::layout::{Address, SEGMENT_HEADER_LEN, SegmentHeader, SegmentKind, fresh_tag};
 use crate::space::Segment;
 
 /// Versions of one key that go into one entry; a key with more has several entries.
@@ -204,6 +204,7 @@ pub(crate) fn read_segments(payload: &[u8]) -> Result<Vec<(u64, Segment)>, Malfo
 #[derive(Debug)]
 pub(crate) struct Stream {
     id: u64,
+    tag: u32,
     segment_bytes: usize,
     segments: u32,
     /// Offset of the current segment in the file.
@@ -217,6 +218,7 @@ impl Stream {
     pub(crate) fn new(id: u64, segment_bytes: usize) -> Stream {
         Stream {
             id,
+            tag: fresh_tag(),
             segment_bytes,
             segments: 0,
             base: 0,
@@ -251,9 +253,12 @@ impl Stream {
         if self.at + len > self.segment_bytes {
             self.base = next()?;
             self.at = 0;
-            let header = SegmentHeader::Checkpoint {
-                id: self.id,
-                ordinal: u64::from(self.segments),
+            let header = SegmentHeader {
+                kind: SegmentKind::Checkpoint {
+                    id: self.id,
+                    ordinal: u64::from(self.segments),
+                },
+                tag: self.tag,
             };
             self.segments += 1;
             out.extend_from_slice(&header.encode());
@@ -262,29 +267,32 @@ impl Stream {
         out.resize(start + FRAME_HEADER_LEN, 0);
         out.extend_from_slice(payload);
         self.seq += 1;
-        seal(&mut out, start, kind, FIRST | LAST, self.seq, 0, self.id as u32);
+        seal(&mut out, start, kind, FIRST | LAST, self.seq, 0, self.tag);
         let at = self.base + self.at as u64;
         self.at += out.len();
         Ok((at, Bytes::from(out)))
     }
 }
 
-/// Reads the frames of one checkpoint segment; `seq` is the last frame before it. Stops at the first that is not whole:
-/// its offset in the segment, 0 at the segment's end.
+/// Reads the frames of one checkpoint segment; `seq` is the last frame before it. Stops behind the end of the checkpoint,
+/// or at the first frame that is not whole: its offset in the segment.
 pub(crate) fn read_frames(
     segment: &[u8],
-    id: u64,
     seq: &mut u64,
     mut visit: impl FnMut(&FrameHeader, &[u8]) -> Result<(), Error>,
 ) -> Result<usize, Error> {
+    let tag = SegmentHeader::decode(segment).map(|header| header.tag);
     let mut at = SEGMENT_HEADER_LEN;
     while let Some((header, payload)) = parse(segment, at) {
-        if header.seq != *seq + 1 || header.tag != id as u32 {
+        if header.seq != *seq + 1 || Some(header.tag) != tag {
             break;
         }
         *seq += 1;
         visit(&header, payload)?;
         at += frame_len(payload.len());
+        if header.kind == Kind::End {
+            break;
+        }
     }
     Ok(at)
 }
@@ -374,7 +382,7 @@ mod tests {
         assert_eq!(stream.segments(), 3);
         let (mut seq, mut seen) = (0, Vec::new());
         for base in [0, 8192, 4096] {
-            read_frames(&file[base..base + 4096], 6, &mut seq, |_, payload| {
+            read_frames(&file[base..base + 4096], &mut seq, |_, payload| {
                 seen.push(payload[0]);
                 Ok(())
             })

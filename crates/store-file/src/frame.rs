@@ -5,7 +5,7 @@
 //! 4   u32  length of the payload
 //! 8   u64  sequence number, one more than the frame before
 //! 16  u64  every frame up to this one was synced when this one was made
-//! 24  u32  tag: the low 32 bits of the segment's sequence number (or of the checkpoint's id)
+//! 24  u32  the segment's tag
 //! 28  u8   kind
 //! 29  u8   part: bit 0 the first of a chain, bit 1 the last (a frame alone has both)
 //! 30  u16  0
@@ -22,7 +22,7 @@ pub(crate) const FIRST: u8 = 1;
 pub(crate) const LAST: u8 = 2;
 
 /// What a frame holds.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[repr(u8)]
 pub(crate) enum Kind {
     /// A transaction: a revision and its changes.

@@ -112,21 +112,20 @@ struct Window {
 
 impl Window {
     fn value(&mut self, disk: &dyn Disk, offset: u64, len: usize) -> Result<Bytes, Error> {
-        let from = offset - 4;
-        let follows = from >= self.last_end && from - self.last_end < GAP;
-        self.last_end = offset + len as u64;
-        if let Some(bytes) = self.slice(from, len + 4) {
+        let follows = offset >= self.last_end && offset - self.last_end < GAP;
+        self.last_end = offset + len as u64 + 4;
+        if let Some(bytes) = self.slice(offset, len + 4) {
             check_value(&bytes, offset)?;
             return Ok(bytes.slice(4..));
         }
         let file = disk.len().map_err(Error::io("reading the store file's length"))?;
-        let ahead = (file - from.min(file)).min(WINDOW as u64) as usize;
+        let ahead = (file - offset.min(file)).min(WINDOW as u64) as usize;
         if !follows || ahead < len + 4 {
             return read_value(disk, offset, len);
         }
         let mut bytes = vec![0; ahead];
-        disk.read_at(from, &mut bytes).map_err(Error::io("reading values"))?;
-        (self.at, self.bytes) = (from, Bytes::from(bytes));
+        disk.read_at(offset, &mut bytes).map_err(Error::io("reading values"))?;
+        (self.at, self.bytes) = (offset, Bytes::from(bytes));
         check_value(&self.bytes[..len + 4], offset)?;
         Ok(self.bytes.slice(4..len + 4))
     }

@@ -8,6 +8,8 @@
 //! ...      slot 1, 2, ...
 //! ```
 
+use std::hash::{BuildHasher, RandomState};
+
 use crate::{Error, Identity};
 
 /// The newest format this program reads and the one it writes.
@@ -94,15 +96,15 @@ impl Header {
         page
     }
 
-    /// Reads one copy. `Ok(None)`: not a whole header (torn, or never written). A newer format is an error whatever
-    /// follows, for its checksum may stand elsewhere.
+    /// Reads one copy. `Ok(None)`: not a whole header (torn, or never written). Magic, format and checksum stand where
+    /// they are in every format to come, so that a newer one can be told from damage.
     pub(crate) fn decode(page: &[u8]) -> Result<Option<Header>, Error> {
         if page.len() < HEADER_LEN || &page[..16] != HEADER_MAGIC {
             return Ok(None);
         }
         let format = u32_at(page, 16);
         let intact = crc32c::crc32c(&page[..HEADER_LEN - 4]) == u32_at(page, HEADER_LEN - 4);
-        if format > FORMAT && (intact || format < 1 << 16) {
+        if intact && format > FORMAT {
             return Err(Error::Newer {
                 found: format,
                 supported: FORMAT,
@@ -148,9 +150,17 @@ pub(crate) fn decode_mark(page: &[u8]) -> u64 {
     if whole { u64_at(page, 8) } else { 0 }
 }
 
+/// The header of a slot in use.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct SegmentHeader {
+    pub(crate) kind: SegmentKind,
+    /// In every frame of the segment. Drawn at random, so that what a slot held before is never taken for its own.
+    pub(crate) tag: u32,
+}
+
 /// What a slot is used for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum SegmentHeader {
+pub(crate) enum SegmentKind {
     /// A piece of the log.
     Log {
         /// Its place in the log, from 1.
@@ -167,15 +177,21 @@ pub(crate) enum SegmentHeader {
     },
 }
 
+/// A new tag.
+pub(crate) fn fresh_tag() -> u32 {
+    RandomState::new().hash_one(0) as u32
+}
+
 impl SegmentHeader {
     pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER_LEN] {
-        let (kind, a, b) = match *self {
-            SegmentHeader::Log { sequence, first_seq } => (1u32, sequence, first_seq),
-            SegmentHeader::Checkpoint { id, ordinal } => (2, id, ordinal),
+        let (kind, a, b) = match self.kind {
+            SegmentKind::Log { sequence, first_seq } => (1u32, sequence, first_seq),
+            SegmentKind::Checkpoint { id, ordinal } => (2, id, ordinal),
         };
         let mut header = [0; SEGMENT_HEADER_LEN];
         header[..8].copy_from_slice(SEGMENT_MAGIC);
         header[8..12].copy_from_slice(&kind.to_le_bytes());
+        header[12..16].copy_from_slice(&self.tag.to_le_bytes());
         header[16..24].copy_from_slice(&a.to_le_bytes());
         header[24..32].copy_from_slice(&b.to_le_bytes());
         let checksum = crc32c::crc32c(&header[..SEGMENT_HEADER_LEN - 4]);
@@ -191,14 +207,18 @@ impl SegmentHeader {
             return None;
         }
         let (a, b) = (u64_at(header, 16), u64_at(header, 24));
-        match u32_at(header, 8) {
-            1 => Some(SegmentHeader::Log {
+        let kind = match u32_at(header, 8) {
+            1 => SegmentKind::Log {
                 sequence: a,
                 first_seq: b,
-            }),
-            2 => Some(SegmentHeader::Checkpoint { id: a, ordinal: b }),
-            _ => None,
-        }
+            },
+            2 => SegmentKind::Checkpoint { id: a, ordinal: b },
+            _ => return None,
+        };
+        Some(SegmentHeader {
+            kind,
+            tag: u32_at(header, 12),
+        })
     }
 }
 
@@ -243,6 +263,8 @@ mod tests {
     fn a_newer_format_is_named() {
         let mut page = header().encode();
         page[16] = 2;
+        let checksum = crc32c::crc32c(&page[..HEADER_LEN - 4]);
+        page[HEADER_LEN - 4..HEADER_LEN].copy_from_slice(&checksum.to_le_bytes());
         assert!(matches!(
             Header::decode(&page),
             Err(Error::Newer { found: 2, supported: 1 })
@@ -251,13 +273,14 @@ mod tests {
 
     #[test]
     fn segment_headers_and_marks_return() {
-        for segment in [
-            SegmentHeader::Log {
+        for kind in [
+            SegmentKind::Log {
                 sequence: 5,
                 first_seq: 77,
             },
-            SegmentHeader::Checkpoint { id: 3, ordinal: 0 },
+            SegmentKind::Checkpoint { id: 3, ordinal: 0 },
         ] {
+            let segment = SegmentHeader { kind, tag: fresh_tag() };
             let mut bytes = segment.encode();
             assert_eq!(SegmentHeader::decode(&bytes), Some(segment));
             bytes[17] ^= 1;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::disk::{create_temporary, publish_temporary};
-use crate::layout::{HEADER_AT, Header, SEGMENT_HEADER_LEN, SLOTS_AT, SegmentHeader};
+use crate::layout::{HEADER_AT, Header, SEGMENT_HEADER_LEN, SLOTS_AT, SegmentHeader, SegmentKind, fresh_tag};
 use crate::recovery::{Recovered, recover};
 use crate::store::Open;
 use crate::upkeep::Upkeep;
@@ -52,9 +52,12 @@ impl Store {
                     source,
                 },
             })?;
-        let first = SegmentHeader::Log {
-            sequence: 1,
-            first_seq: 1,
+        let first = SegmentHeader {
+            kind: SegmentKind::Log {
+                sequence: 1,
+                first_seq: 1,
+            },
+            tag: fresh_tag(),
         };
         write_header(&*disk, &header, &[(SLOTS_AT, &first.encode())])?;
         Store::open_on(disk, options, tuning)
@@ -94,6 +97,7 @@ impl Store {
             compacted: recovered.compacted,
             seq: recovered.seq,
             tail: recovered.tail,
+            tag: recovered.tag,
             open: Open::default(),
             leases: recovered.leases,
             lease_keys,

@@ -34,9 +34,9 @@ impl Store {
     pub fn value(&self, version: &Version) -> Result<Bytes, Error> {
         let (address, len) = (version.value.offset, version.value.len as usize);
         if let Some(bytes) = self.in_memory(address)
-            && bytes.len() >= len
+            && bytes.len() >= len + 4
         {
-            return Ok(bytes.slice(..len));
+            return Ok(bytes.slice(4..len + 4));
         }
         let offset = self.space.offset(address).ok_or(Error::Gone)?;
         read_value(&*self.disk, offset, len)
@@ -52,11 +52,10 @@ impl Store {
     }
 }
 
-/// Reads a value from the file and compares the checksum before it.
+/// Reads a value from the file; `offset` is that of the checksum before it, which is compared.
 pub(crate) fn read_value(disk: &dyn Disk, offset: u64, len: usize) -> Result<Bytes, Error> {
     let mut bytes = vec![0; len + 4];
-    disk.read_at(offset - 4, &mut bytes)
-        .map_err(Error::io("reading a value"))?;
+    disk.read_at(offset, &mut bytes).map_err(Error::io("reading a value"))?;
     let bytes = Bytes::from(bytes);
     check_value(&bytes, offset)?;
     Ok(bytes.slice(4..))

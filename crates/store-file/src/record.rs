@@ -25,8 +25,9 @@ pub(crate) struct Put<'a> {
     pub(crate) version: i64,
     pub(crate) lease: i64,
     pub(crate) value: &'a [u8],
-    /// Where the value begins in the payload.
-    pub(crate) value_at: usize,
+    /// Where its checksum begins in the payload, and the value 4 bytes on. This place, not the value's, is the address of
+    /// a version: an empty value may end where its segment ends.
+    pub(crate) stored_at: usize,
     /// The checksum stored before the value.
     pub(crate) checksum: u32,
 }
@@ -52,7 +53,7 @@ pub(crate) fn read_prefix(reader: &mut Reader<'_>) -> Result<Revision, Malformed
     })
 }
 
-/// Appends a put; gives where its value begins in `out`.
+/// Appends a put; gives where the value's checksum begins in `out`.
 pub(crate) fn put_put(out: &mut Vec<u8>, key: &[u8], value: &[u8], create: i64, version: i64, lease: i64) -> usize {
     out.push(PUT);
     put_body(out, key, value, create, version, lease)
@@ -64,8 +65,8 @@ fn put_body(out: &mut Vec<u8>, key: &[u8], value: &[u8], create: i64, version: i
     put_signed(out, lease);
     put_bytes(out, key);
     put_varint(out, value.len() as u64);
-    out.extend_from_slice(&crc32c::crc32c(value).to_le_bytes());
     let at = out.len();
+    out.extend_from_slice(&crc32c::crc32c(value).to_le_bytes());
     out.extend_from_slice(value);
     at
 }
@@ -74,8 +75,8 @@ fn read_body<'a>(reader: &mut Reader<'a>) -> Result<Put<'a>, Malformed> {
     let (create, version, lease) = (reader.signed()?, reader.signed()?, reader.signed()?);
     let key = reader.bytes()?;
     let len = reader.length32()?;
+    let stored_at = reader.at();
     let checksum = read_u32(reader)?;
-    let value_at = reader.at();
     let value = reader.take(len as usize)?;
     Ok(Put {
         key,
@@ -83,7 +84,7 @@ fn read_body<'a>(reader: &mut Reader<'a>) -> Result<Put<'a>, Malformed> {
         version,
         lease,
         value,
-        value_at,
+        stored_at,
         checksum,
     })
 }
@@ -112,7 +113,7 @@ pub(crate) fn read_record<'a>(reader: &mut Reader<'a>) -> Result<Record<'a>, Mal
     }
 }
 
-/// Appends a version copied forward or imported, which keeps its own revision; gives where its value begins.
+/// Appends a version copied forward or imported, which keeps its own revision; gives where the value's checksum begins.
 pub(crate) fn put_copy(out: &mut Vec<u8>, key: &[u8], value: &[u8], ver: &Ver) -> usize {
     put_signed(out, ver.main);
     put_varint(out, u64::from(ver.sub));
@@ -148,7 +149,7 @@ mod tests {
         put_prefix(&mut out, i64::MAX, u32::MAX);
         assert!(out.len() <= PREFIX_OVERHEAD);
         let before = out.len();
-        let value_at = put_put(&mut out, b"key", b"value", i64::MAX, i64::MAX, -1);
+        let stored_at = put_put(&mut out, b"key", b"value", i64::MAX, i64::MAX, -1);
         assert!(out.len() - before <= RECORD_OVERHEAD);
         put_delete(&mut out, b"gone");
         put_end_lease(&mut out, 7);
@@ -159,8 +160,8 @@ mod tests {
             panic!("not a put")
         };
         assert_eq!(
-            (put.key, put.value, put.value_at),
-            (&b"key"[..], &b"value"[..], value_at)
+            (put.key, put.value, put.stored_at),
+            (&b"key"[..], &b"value"[..], stored_at)
         );
         assert_eq!((put.create, put.version, put.lease), (i64::MAX, i64::MAX, -1));
         assert_eq!(put.checksum, crc32c::crc32c(b"value"));

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::frame::{FIRST, FRAME_HEADER_LEN, Kind, LAST, frame_len, seal};
 use crate::index::Index;
-use crate::layout::{Address, Header, SEGMENT_HEADER_LEN, SegmentHeader, end_of_log};
+use crate::layout::{Address, Header, SEGMENT_HEADER_LEN, SegmentHeader, SegmentKind, end_of_log, fresh_tag};
 use crate::recent::Recent;
 use crate::record::{PREFIX_OVERHEAD, RECORD_OVERHEAD};
 use crate::revisions::Revisions;
@@ -44,6 +44,8 @@ pub struct Store {
     pub(crate) seq: u64,
     /// Where the next frame goes.
     pub(crate) tail: Address,
+    /// The tag of the log's last segment.
+    pub(crate) tag: u32,
     pub(crate) open: Open,
     pub(crate) leases: BTreeMap<i64, Lease>,
     pub(crate) lease_keys: HashMap<i64, BTreeSet<Box<[u8]>>>,
@@ -163,9 +165,13 @@ impl Store {
             let sequence = last + 1;
             let begun = self.space.begin_segment(sequence, self.seq + 1);
             assert!(begun.is_some(), "a frame is only begun in reserved space");
-            let header = SegmentHeader::Log {
-                sequence,
-                first_seq: self.seq + 1,
+            self.tag = fresh_tag();
+            let header = SegmentHeader {
+                kind: SegmentKind::Log {
+                    sequence,
+                    first_seq: self.seq + 1,
+                },
+                tag: self.tag,
             };
             self.open.bytes.extend_from_slice(&header.encode());
             self.tail = sequence * size;
@@ -195,15 +201,7 @@ impl Store {
         let first = if self.open.jobs.is_empty() { FIRST } else { 0 };
         let part = first | if last { LAST } else { 0 };
         let durable = self.writer.shared().durable().seq;
-        seal(
-            &mut bytes,
-            self.open.start,
-            kind,
-            part,
-            self.seq,
-            durable,
-            sequence as u32,
-        );
+        seal(&mut bytes, self.open.start, kind, part, self.seq, durable, self.tag);
         let bytes = Bytes::from(bytes);
         let at = self.space.offset(self.open.address);
         assert!(at.is_some(), "the open frame's segment is part of the log");

@@ -38,7 +38,7 @@ impl Tuning {
         Tuning {
             segment_bytes: 8192,
             recent_bytes: 4096,
-            checkpoint_log_bytes: 32768,
+            checkpoint_log_bytes: 16384,
             background_bytes: 4096,
             idle: Duration::from_millis(1),
             threaded: false,

@@ -25,6 +25,7 @@ pub struct Identity {
 /// Where a value stands. Opaque: only the store that gave it out can read it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ValueRef {
+    /// The address of the value's checksum, which stands before it.
     pub(crate) offset: u64,
     /// The value's length in bytes.
     pub len: u32,

@@ -20,13 +20,14 @@ pub(super) fn summary(disk: &Arc<dyn Disk>) -> Result<Summary, Error> {
     let header = read_headers(&**disk)?.newest;
     let slots = scan_slots(&**disk, header.segment_bytes)?;
     let space = Space::new(Arc::clone(disk), header.segment_bytes, 0);
-    let index = slots.checkpoint(header.checkpoint, header.checkpoint_segments, &space)?;
+    let index = slots.checkpoint(header.checkpoint, header.checkpoint_segments)?;
     let mut records = Records {
         disk: &**disk,
         slots: &slots,
         space: &space,
         segment_bytes: header.segment_bytes,
         sequence: 0,
+        tag: 0,
         base: 0,
         bytes: Vec::new(),
         at: 0,
@@ -39,7 +40,7 @@ pub(super) fn summary(disk: &Arc<dyn Disk>) -> Result<Summary, Error> {
     for slot in index {
         let base = space.slot_at(slot);
         let segment = read_segment(&**disk, base, header.segment_bytes)?;
-        read_frames(&segment, header.checkpoint, &mut seq, |frame, payload| {
+        read_frames(&segment, &mut seq, |frame, payload| {
             match frame.kind {
                 Kind::Keys => read_keys::<Bad>(payload, |key, versions| {
                     let [ver] = versions else {
@@ -98,6 +99,7 @@ struct Records<'a> {
     space: &'a Space,
     segment_bytes: u32,
     sequence: u64,
+    tag: u32,
     /// Offset of the segment in `bytes`.
     base: u64,
     bytes: Vec<u8>,
@@ -120,8 +122,8 @@ impl Records<'_> {
         let mut reader = Reader::new(&self.bytes[from + self.next..to]);
         let offset = self.base + (from + self.next) as u64;
         let (revision, put) = read_copy(&mut reader).map_err(|Malformed| unparsable(offset, "a frame of records"))?;
-        let value_from = from + self.next + put.value_at;
-        let address = self.sequence * u64::from(self.segment_bytes) + value_from as u64;
+        let stored = from + self.next + put.stored_at;
+        let address = self.sequence * u64::from(self.segment_bytes) + stored as u64;
         let found = Ver {
             create: put.create,
             main: revision.main,
@@ -141,15 +143,15 @@ impl Records<'_> {
             ));
         }
         self.next += reader.at();
-        let value_to = value_from + found.len as usize;
-        check_value(&self.bytes[value_from - 4..value_to], self.base + value_from as u64)?;
-        Ok(&self.bytes[value_from..value_to])
+        let value_to = stored + 4 + found.len as usize;
+        check_value(&self.bytes[stored..value_to], self.base + stored as u64)?;
+        Ok(&self.bytes[stored + 4..value_to])
     }
 
     fn next_frame(&mut self) -> Result<(), Error> {
         loop {
             let found = parse(&self.bytes, self.at)
-                .filter(|(header, _)| header.seq == self.seq + 1 && header.tag == self.sequence as u32)
+                .filter(|(header, _)| header.seq == self.seq + 1 && header.tag == self.tag)
                 .map(|(header, payload)| (header.kind, payload.len()));
             if let Some((Kind::Copy, len)) = found {
                 let from = self.at + FRAME_HEADER_LEN;
@@ -169,6 +171,7 @@ impl Records<'_> {
             self.sequence += 1;
             self.base = self.space.slot_at(next.slot);
             self.bytes = read_segment(self.disk, self.base, self.segment_bytes)?;
+            self.tag = next.tag;
             self.at = SEGMENT_HEADER_LEN;
         }
     }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
 use crate::frame::{FIRST, FRAME_HEADER_LEN, Kind, LAST, frame_len, seal};
-use crate::layout::{Address, SEGMENT_HEADER_LEN, SLOTS_AT, SegmentHeader};
+use crate::layout::{Address, SEGMENT_HEADER_LEN, SLOTS_AT, SegmentHeader, SegmentKind, fresh_tag};
 use crate::space::Segment;
 use crate::{Disk, Error};
 
@@ -164,6 +164,7 @@ pub(super) struct Data {
     base: u64,
     at: usize,
     seq: u64,
+    tag: u32,
 }
 
 impl Data {
@@ -175,6 +176,7 @@ impl Data {
             base: 0,
             at: 0,
             seq: 0,
+            tag: fresh_tag(),
         };
         data.next_segment(output)?;
         Ok(data)
@@ -200,9 +202,12 @@ impl Data {
         };
         self.segments.push((self.sequence() + 1, segment));
         (self.base, self.at) = (base, SEGMENT_HEADER_LEN);
-        let header = SegmentHeader::Log {
-            sequence: self.sequence(),
-            first_seq: self.seq + 1,
+        let header = SegmentHeader {
+            kind: SegmentKind::Log {
+                sequence: self.sequence(),
+                first_seq: self.seq + 1,
+            },
+            tag: self.tag,
         };
         output.write_data(base, &header.encode())
     }
@@ -218,15 +223,7 @@ impl Data {
         bytes.extend_from_slice(payload);
         let durable = self.seq;
         self.seq += 1;
-        seal(
-            &mut bytes,
-            0,
-            Kind::Copy,
-            FIRST | LAST,
-            self.seq,
-            durable,
-            self.sequence() as u32,
-        );
+        seal(&mut bytes, 0, Kind::Copy, FIRST | LAST, self.seq, durable, self.tag);
         let address = self.sequence() * self.segment_bytes as u64 + self.at as u64;
         output.write_data(self.base + self.at as u64, &bytes)?;
         self.at += len;

@@ -48,6 +48,8 @@ pub(crate) struct Recovered {
     pub(crate) tail: Address,
     /// The last whole frame's sequence number.
     pub(crate) seq: u64,
+    /// The tag of the log's last segment.
+    pub(crate) tag: u32,
     /// The highest checkpoint id found anywhere, so that the next one is new.
     pub(crate) last_checkpoint: u64,
     /// Where the log was replayed from.
@@ -84,6 +86,7 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, quota: u64) -> Result<Recovered, Err
         space,
         tail: u64::from(header.segment_bytes) + SEGMENT_HEADER_LEN as u64,
         seq: 0,
+        tag: 0,
         last_checkpoint: slots.last_checkpoint.max(header.checkpoint),
         replayed_from: 0,
         clean: Vec::new(),
@@ -133,14 +136,14 @@ struct Loading {
 
 fn load_checkpoint(disk: &dyn Disk, state: &mut Recovered, slots: &Slots) -> Result<(), Error> {
     let id = state.header.checkpoint;
-    let segments = slots.checkpoint(id, state.header.checkpoint_segments, &state.space)?;
+    let segments = slots.checkpoint(id, state.header.checkpoint_segments)?;
     let mut loading = Loading::default();
     let mut seq = 0;
     let mut stopped = 0;
     for slot in &segments {
         let base = state.space.slot_at(*slot);
         let bytes = read_segment(disk, base, state.header.segment_bytes)?;
-        let at = read_frames(&bytes, id, &mut seq, |header, payload| {
+        let at = read_frames(&bytes, &mut seq, |header, payload| {
             take_frame(state, &mut loading, header.kind, payload)
                 .map_err(|Malformed| unparsable(base, "a checkpoint frame"))
         })?;

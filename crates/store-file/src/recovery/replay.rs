@@ -52,7 +52,7 @@ fn version(put: &Put<'_>, revision: Revision, payload_at: Address) -> Ver {
         main: revision.main,
         version: put.version,
         lease: put.lease,
-        address: payload_at + put.value_at as u64,
+        address: payload_at + put.stored_at as u64,
         sub: revision.sub,
         len: put.value.len() as u32,
     }
@@ -87,7 +87,7 @@ fn copies(state: &mut Recovered, part: &Part) -> Result<(), Malformed> {
     let mut reader = Reader::new(&part.payload);
     while !reader.is_empty() {
         let (revision, put) = read_copy(&mut reader)?;
-        let address = part.address + put.value_at as u64;
+        let address = part.address + put.stored_at as u64;
         state.index.relocate(put.key, revision, address);
     }
     Ok(())

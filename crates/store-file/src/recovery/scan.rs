@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::frame::{FrameHeader, Kind};
 use crate::layout::{
-    HEADER_AT, HEADER_LEN, Header, MARK_AT, MARK_LEN, SEGMENT_HEADER_LEN, SLOTS_AT, SegmentHeader, decode_mark,
+    HEADER_AT, HEADER_LEN, Header, MARK_AT, MARK_LEN, PAGE, SEGMENT_HEADER_LEN, SLOTS_AT, SegmentHeader, SegmentKind,
+    decode_mark,
 };
-use crate::space::Space;
 use crate::{Disk, Error};
 
 /// The header in force, and what the mark says was synced.
@@ -54,6 +55,7 @@ pub(crate) fn read_headers(disk: &dyn Disk) -> Result<Headers, Error> {
 pub(crate) struct FoundLog {
     pub(crate) slot: u32,
     pub(crate) first_seq: u64,
+    pub(crate) tag: u32,
 }
 
 /// What the headers of all slots say.
@@ -65,8 +67,10 @@ pub(crate) struct Slots {
     /// Segments of checkpoints, by id and ordinal.
     checkpoints: BTreeMap<(u64, u64), u32>,
     pub(crate) last_checkpoint: u64,
-    /// Slots without a whole header.
-    pub(crate) blank: Vec<u32>,
+    /// Slots without a whole header, but with something at their start.
+    pub(crate) headless: Vec<u32>,
+    /// The first of them that seems to hold a checkpoint.
+    headless_checkpoint: Option<u64>,
 }
 
 pub(crate) fn scan_slots(disk: &dyn Disk, segment_bytes: u32) -> Result<Slots, Error> {
@@ -77,34 +81,51 @@ pub(crate) fn scan_slots(disk: &dyn Disk, segment_bytes: u32) -> Result<Slots, E
     };
     for slot in 0..slots.count {
         let at = SLOTS_AT + u64::from(slot) * u64::from(segment_bytes);
-        match SegmentHeader::decode(&read_padded(disk, at, SEGMENT_HEADER_LEN)?) {
-            Some(SegmentHeader::Log { sequence, first_seq }) => {
-                slots.log.insert(sequence, FoundLog { slot, first_seq });
+        let page = read_padded(disk, at, PAGE)?;
+        match SegmentHeader::decode(&page) {
+            Some(header) => slots.add(slot, header),
+            None if page.iter().all(|byte| *byte == 0) => {}
+            None => {
+                let first = FrameHeader::decode(&page[SEGMENT_HEADER_LEN..]);
+                if first.is_some_and(|first| first.kind >= Kind::Keys) && slots.headless_checkpoint.is_none() {
+                    slots.headless_checkpoint = Some(at);
+                }
+                slots.headless.push(slot);
             }
-            Some(SegmentHeader::Checkpoint { id, ordinal }) => {
-                slots.checkpoints.insert((id, ordinal), slot);
-                slots.last_checkpoint = slots.last_checkpoint.max(id);
-            }
-            None => slots.blank.push(slot),
         }
     }
     Ok(slots)
 }
 
 impl Slots {
-    /// The slots of a checkpoint, in order, all of them.
-    pub(crate) fn checkpoint(&self, id: u64, segments: u32, space: &Space) -> Result<Vec<u32>, Error> {
-        let mut found = Vec::new();
-        for ordinal in 0..u64::from(segments) {
-            let Some(slot) = self.checkpoints.get(&(id, ordinal)) else {
-                let near = found.last().map_or(0, |slot| space.slot_at(*slot));
-                return Err(Error::damaged(
-                    near,
-                    format!("segment {ordinal} of {segments} of checkpoint {id} is in no slot"),
-                ));
-            };
-            found.push(*slot);
+    fn add(&mut self, slot: u32, header: SegmentHeader) {
+        match header.kind {
+            SegmentKind::Log { sequence, first_seq } => {
+                let found = FoundLog {
+                    slot,
+                    first_seq,
+                    tag: header.tag,
+                };
+                self.log.insert(sequence, found);
+            }
+            SegmentKind::Checkpoint { id, ordinal } => {
+                self.checkpoints.insert((id, ordinal), slot);
+                self.last_checkpoint = self.last_checkpoint.max(id);
+            }
         }
-        Ok(found)
+    }
+
+    /// The slots of a checkpoint, in order, all of them.
+    pub(crate) fn checkpoint(&self, id: u64, segments: u32) -> Result<Vec<u32>, Error> {
+        let found = (0..u64::from(segments)).map(|ordinal| {
+            let slot = self.checkpoints.get(&(id, ordinal)).copied();
+            slot.ok_or_else(|| {
+                Error::damaged(
+                    self.headless_checkpoint.unwrap_or(0),
+                    format!("segment {ordinal} of {segments} of checkpoint {id} has no whole header in any slot"),
+                )
+            })
+        });
+        found.collect()
     }
 }

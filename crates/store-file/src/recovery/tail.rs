@@ -28,6 +28,7 @@ pub(super) fn replay_log(disk: &dyn Disk, state: &mut Recovered, slots: &Slots, 
     let size = u64::from(state.header.segment_bytes);
     let (mut sequence, mut at) = end_of_log(state.tail, size);
     let mut chain = Chain::default();
+    state.tag = slots.log.get(&sequence).map_or(0, |found| found.tag);
     let mut bytes;
     loop {
         let Some(segment) = state.space.log().get(&sequence).copied() else {
@@ -38,7 +39,7 @@ pub(super) fn replay_log(disk: &dyn Disk, state: &mut Recovered, slots: &Slots, 
         };
         let base = state.space.slot_at(segment.slot);
         bytes = read_segment(disk, base, state.header.segment_bytes)?;
-        while let Some((header, payload)) = next_frame(&bytes, at, sequence, state.seq) {
+        while let Some((header, payload)) = next_frame(&bytes, at, state.tag, state.seq) {
             let address = sequence * size + at as u64;
             take(state, &mut chain, &header, payload, address, base + at as u64)?;
             at += frame_len(payload.len());
@@ -51,6 +52,7 @@ pub(super) fn replay_log(disk: &dyn Disk, state: &mut Recovered, slots: &Slots, 
             Some(next) if next.first_seq == state.seq + 1 => {
                 sequence += 1;
                 at = SEGMENT_HEADER_LEN;
+                state.tag = next.tag;
                 state.space.add_segment(sequence, begun(next));
             }
             _ => break,
@@ -81,8 +83,8 @@ fn begun(found: &FoundLog) -> Segment {
     }
 }
 
-fn next_frame(bytes: &[u8], at: usize, sequence: u64, seq: u64) -> Option<(FrameHeader, &[u8])> {
-    parse(bytes, at).filter(|(header, _)| header.seq == seq + 1 && header.tag == sequence as u32)
+fn next_frame(bytes: &[u8], at: usize, tag: u32, seq: u64) -> Option<(FrameHeader, &[u8])> {
+    parse(bytes, at).filter(|(header, _)| header.seq == seq + 1 && header.tag == tag)
 }
 
 /// Applies a frame, or keeps it until its chain is whole.
@@ -129,54 +131,56 @@ fn judge(
 ) -> Result<(), Error> {
     let missing = state.seq + 1;
     let mut witness = (evidence >= missing).then_some("the header or the mark");
-    if witness.is_none() && durable_behind(bytes, at, sequence) >= missing {
+    if witness.is_none() && durable_behind(bytes, at, Some(state.tag), missing) {
         witness = Some("a frame behind it");
     }
     let later = slots
         .log
         .range(sequence + 1..)
-        .map(|(sequence, found)| (*sequence, found.slot));
+        .map(|(_, found)| (found.slot, Some(found.tag)));
     // A slot whose header is not whole may be the log's next segment.
-    let blank = slots.blank.iter().map(|slot| (sequence + 1, *slot));
-    for (sequence, slot) in later.chain(blank) {
+    let headless = slots.headless.iter().map(|slot| (*slot, None));
+    for (slot, tag) in later.chain(headless) {
         if witness.is_some() {
             break;
         }
         let segment = read_segment(disk, state.space.slot_at(slot), state.header.segment_bytes)?;
-        if durable_behind(&segment, SEGMENT_HEADER_LEN, sequence) >= missing {
+        if durable_behind(&segment, SEGMENT_HEADER_LEN, tag, missing) {
             witness = Some("a frame of a later segment");
         }
     }
-    match witness {
-        None => Ok(()),
-        Some(witness) => Err(Error::damaged(
-            base + at as u64,
-            format!("frame {missing} is not whole here, and {witness} says that it was synced"),
-        )),
-    }
-}
-
-/// The highest frame that any whole frame of the segment from `at` on says was synced. Frames begin at multiples of 8;
-/// where one is not whole the next may begin anywhere.
-fn durable_behind(bytes: &[u8], at: usize, sequence: u64) -> u64 {
-    let mut durable = 0;
-    let mut at = at.next_multiple_of(8);
-    while at + FRAME_HEADER_LEN <= bytes.len() {
-        let tag = FrameHeader::decode(&bytes[at..]).map(|header| header.tag);
-        let found = if tag == Some(sequence as u32) {
-            parse(bytes, at)
-        } else {
-            None
-        };
-        match found {
-            Some((header, payload)) => {
-                durable = durable.max(header.durable);
-                at += frame_len(payload.len());
-            }
-            None => at += 8,
+    let Some(witness) = witness else {
+        return Ok(());
+    };
+    for slot in &slots.headless {
+        let slot_at = state.space.slot_at(*slot);
+        let segment = read_segment(disk, slot_at, state.header.segment_bytes)?;
+        if parse(&segment, SEGMENT_HEADER_LEN).is_some_and(|(first, _)| first.seq == missing) {
+            return Err(Error::damaged(
+                slot_at,
+                format!(
+                    "the header of the segment that begins with frame {missing} is not whole here, and {witness} says that it was synced"
+                ),
+            ));
         }
     }
-    durable
+    Err(Error::damaged(
+        base + at as u64,
+        format!("frame {missing} is not whole here, and {witness} says that it was synced"),
+    ))
+}
+
+/// Whether a whole frame of the segment from `at` on says that the missing one was synced. Frames begin at multiples of
+/// 8; where one is not whole the next may begin anywhere. A frame of an unknown tag is believed too: what was cut off
+/// before never claims more than was synced then, which is less than what is missing now.
+fn durable_behind(bytes: &[u8], at: usize, tag: Option<u32>, missing: u64) -> bool {
+    let places = (at.next_multiple_of(8)..bytes.len()).step_by(8);
+    places
+        .filter(|at| {
+            FrameHeader::decode(&bytes[*at..])
+                .is_some_and(|header| header.durable >= missing && tag.is_none_or(|tag| tag == header.tag))
+        })
+        .any(|at| parse(bytes, at).is_some())
 }
 
 /// Lists what has to be zeroed, so that nothing behind the tail is ever taken for a frame: the rest of its segment, and
@@ -187,6 +191,7 @@ fn cut(disk: &dyn Disk, state: &mut Recovered, slots: &Slots, last: u64) -> Resu
     for later in sequence + 1..=last {
         state.space.free_segment(later);
     }
+    state.tag = slots.log.get(&sequence).map_or(0, |found| found.tag);
     for (_, found) in slots.log.range(sequence + 1..) {
         state
             .clean

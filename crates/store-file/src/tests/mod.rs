@@ -1,3 +1,8 @@
-//! Tests of the whole.
+//! Tests of the whole. `world` is the judge they share: a plain map of all history, and a random client.
 
 mod basic;
+mod crash;
+mod damage;
+mod full;
+mod model;
+mod world;

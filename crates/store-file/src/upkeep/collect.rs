@@ -33,8 +33,8 @@ struct Moved {
     key: Box<[u8]>,
     revision: Revision,
     len: u32,
-    /// Where the value begins in the payload.
-    value_at: usize,
+    /// Where the value's checksum begins in the payload.
+    stored_at: usize,
 }
 
 impl Store {
@@ -186,7 +186,7 @@ impl Store {
         target: usize,
         batch: &mut Batch,
     ) -> Result<(), Option<Error>> {
-        let address = payload_at + put.value_at as u64;
+        let address = payload_at + put.stored_at as u64;
         let found = self.index.get(put.key).and_then(|entry| {
             let same = |ver: &&crate::index::Ver| ver.revision() == revision && ver.address == address;
             entry.versions().find(same).copied()
@@ -197,12 +197,12 @@ impl Store {
         if !batch.payload.is_empty() && batch.payload.len() + put.key.len() + put.value.len() > target {
             self.write_batch(batch)?;
         }
-        let value_at = put_copy(&mut batch.payload, put.key, put.value, &ver);
+        let stored_at = put_copy(&mut batch.payload, put.key, put.value, &ver);
         batch.moved.push(Moved {
             key: put.key.into(),
             revision,
             len: ver.len,
-            value_at,
+            stored_at,
         });
         Ok(())
     }
@@ -215,8 +215,9 @@ impl Store {
         let Batch { payload, moved } = std::mem::take(batch);
         self.log(Kind::Copy, &payload);
         let frame = self.tail - frame_len(payload.len()) as u64 + FRAME_HEADER_LEN as u64;
+        self.upkeep.copied += moved.len() as u64;
         for moved in moved {
-            let to = frame + moved.value_at as u64;
+            let to = frame + moved.stored_at as u64;
             let weight = weight(moved.key.len(), moved.len);
             if let Some(from) = self.index.relocate(&moved.key, moved.revision, to) {
                 self.space.weigh(from, weight, false);

@@ -32,6 +32,8 @@ pub(crate) struct Upkeep {
     /// Where the checkpoint in force has the log replayed from.
     replayed_from: u64,
     last_checkpoint: u64,
+    /// Versions copied forward since the start.
+    pub(crate) copied: u64,
     /// Free slots may be given back once this ticket is synced.
     release_after: Option<u64>,
 }
