@@ -78,7 +78,7 @@ impl Packed<'_> {
             let words = line.split(|c: char| !(c.is_ascii_alphanumeric() || "._@-/".contains(c)));
             for word in words {
                 let ours = word.starts_with("quantykube") && ENDINGS.iter().any(|ending| word.ends_with(ending));
-                if ours && !self.units.contains(word) {
+                if ours && !self.units.contains(word) && !self.units.contains(&template_of(word)) {
                     return Err(missing(
                         file,
                         &format!("the unit {word}"),
@@ -123,6 +123,14 @@ impl Packed<'_> {
                 None => same && packed.tag == wanted.tag,
             }
         })
+    }
+}
+
+/// The file of a unit that is an instance: `a@b.service` is made from `a@.service`.
+fn template_of(unit: &str) -> String {
+    match (unit.find('@'), unit.rfind('.')) {
+        (Some(at), Some(dot)) if at < dot => format!("{}{}", &unit[..=at], &unit[dot..]),
+        _ => unit.to_owned(),
     }
 }
 
@@ -209,7 +217,9 @@ mod tests {
         let packed = Packed {
             version: "0.1.0",
             programs: ["quantykube", "quantykube-store"].map(String::from).into(),
-            units: ["quantykube-store.service"].map(String::from).into(),
+            units: ["quantykube-store.service", "quantykube-on@.service"]
+                .map(String::from)
+                .into(),
             images: &images,
         };
         check(&[file(kind, text)], &packed).map_err(|failure| failure.message)
@@ -240,7 +250,11 @@ mod tests {
 
     #[test]
     fn units_of_ours_are_found() {
-        check_one(Kind::Unit, "After=quantykube-store.service kubelet.service\n").unwrap();
+        check_one(
+            Kind::Unit,
+            "After=quantykube-store.service kubelet.service quantykube-on@a.service\n",
+        )
+        .unwrap();
         let message = check_one(Kind::Unit, "Wants=kubelet.service quantykube-guard.path\n").unwrap_err();
         assert!(message.contains("the unit quantykube-guard.path"), "{message}");
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use quantykube_base::{Exit, Failure, Reporter, durable, human_bytes};
@@ -154,22 +155,33 @@ fn write(sealed: &Sealed, target: &Path, jobs: usize, report: &Reporter, stop: &
         ));
     }
     let temporary = durable::temporary_name(target).map_err(cannot)?;
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&temporary)
-        .map_err(cannot)?;
-    // Two builds of the same file would write into one another; what a killed build left is taken over.
-    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        let message = format!("another build is writing {shown_target}");
-        return Err(Failure::new(Exit::Refused, "busy", message).hint("wait for it, or give another -o FILE"));
-    }
+    let file = open_and_lock(&temporary, target, &cannot)?;
     let result = write_and_rename(sealed, &file, &temporary, target, jobs, report, stop, &cannot);
     if result.is_err() {
         let _ = fs::remove_file(&temporary);
     }
     result
+}
+
+/// The temporary file, ours alone. Two builds of one target would write into one another; what a killed build left is
+/// taken over.
+fn open_and_lock(temporary: &Path, target: &Path, cannot: &dyn Fn(std::io::Error) -> Failure) -> Result<File, Failure> {
+    loop {
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(false);
+        let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+        let file = options.custom_flags(flags).open(temporary).map_err(cannot)?;
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let message = format!("another build is writing {}", target.display());
+            return Err(Failure::new(Exit::Refused, "busy", message).hint("wait for it, or give another -o FILE"));
+        }
+        // Between the two calls the other build may have ended: then this is its finished bundle, or nothing.
+        let ours = file.metadata().map_err(cannot)?;
+        match fs::symlink_metadata(temporary) {
+            Ok(there) if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) => return Ok(file),
+            _ => continue,
+        }
+    }
 }
 
 #[allow(clippy::too_many_arguments)]

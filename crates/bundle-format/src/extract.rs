@@ -48,7 +48,7 @@ impl Unverified {
             });
         }
         self.check_space(into)?;
-        let staging = Staging::make(into, &self.manifest.folder())?;
+        let mut staging = Staging::make(into, &self.manifest.folder())?;
         let mut writer = Writer {
             root: &staging.folder,
             root_path: &staging.path,
@@ -59,6 +59,7 @@ impl Unverified {
         // Never onto something that appeared meanwhile.
         rustix::fs::renameat_with(CWD, &staging.path, CWD, target, RenameFlags::NOREPLACE)
             .map_err(|e| Error::io("rename to", target)(e.into()))?;
+        staging.renamed = true;
         File::open(into)
             .and_then(|folder| folder.sync_all())
             .map_err(Error::io("sync", into))?;
@@ -90,6 +91,8 @@ impl Unverified {
 struct Staging {
     path: PathBuf,
     folder: OwnedFd,
+    /// From then on the temporary name may be another extraction's.
+    renamed: bool,
 }
 
 impl Staging {
@@ -125,13 +128,19 @@ impl Staging {
         }
         let folder = open()?;
         lock(&folder)?;
-        Ok(Staging { path, folder })
+        Ok(Staging {
+            path,
+            folder,
+            renamed: false,
+        })
     }
 }
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.path);
+        if !self.renamed {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::gzip::CUT;
+use crate::gzip::{CUT, MEMBERS_MAX};
 use crate::sums::sums;
 use crate::tar::{self, BLOCK, END, Node};
 use crate::{BUNDLE_JSON, Digest, Error, Manifest, SHA256SUMS};
@@ -61,6 +61,13 @@ pub(crate) struct Parts<B> {
 impl Layout {
     /// The layout of a manifest that was checked.
     pub fn new(manifest: &Manifest) -> Result<Layout, Error> {
+        // Before anything is allocated for them: a manifest can claim more than any memory holds.
+        let members = members(manifest);
+        if members > MEMBERS_MAX as u64 {
+            return Err(Error::Manifest(format!(
+                "its files need {members} gzip members or more, {MEMBERS_MAX} are the most"
+            )));
+        }
         let bundle_json = manifest.to_bytes();
         let id = Digest::of(&bundle_json);
         let sums = sums(manifest, id);
@@ -152,6 +159,11 @@ impl Layout {
     }
 }
 
+/// How many members the files of a manifest need at least.
+pub(crate) fn members(manifest: &Manifest) -> u64 {
+    manifest.files.iter().map(|file| cut(file.size).len() as u64).sum()
+}
+
 impl Entry {
     /// Folders sort by their name with the `/` that the archive gives them.
     fn sort_key(&self) -> String {
@@ -164,9 +176,13 @@ impl Entry {
 }
 
 /// Start and length of each member of an entry with `size` bytes of content.
-pub(crate) fn cut(size: u64) -> impl Iterator<Item = (u64, u64)> {
+pub(crate) fn cut(size: u64) -> impl ExactSizeIterator<Item = (u64, u64)> {
     let stream = BLOCK + size + tar::padding(size);
-    (0..stream.div_ceil(CUT)).map(move |index| (index * CUT, CUT.min(stream - index * CUT)))
+    // At most 8 GiB in cuts of 4 MiB.
+    let cuts = stream.div_ceil(CUT) as u32;
+    (0..cuts)
+        .map(u64::from)
+        .map(move |index| (index * CUT, CUT.min(stream - index * CUT)))
 }
 
 #[cfg(test)]
@@ -188,6 +204,15 @@ mod tests {
         ];
         assert_eq!(names, expected.map(|name| format!("{top}{name}")));
         assert!(names[1..].is_sorted());
+    }
+
+    #[test]
+    fn a_manifest_that_claims_too_much_is_refused_before_it_costs_memory() {
+        let mut manifest = crate::manifest::tests::example();
+        manifest.files[0].size = crate::manifest::SIZE_MAX;
+        let most = manifest.files[0].clone();
+        manifest.files.extend((0..7).map(|_| most.clone()));
+        assert!(matches!(Layout::new(&manifest), Err(Error::Manifest(text)) if text.contains("gzip members")));
     }
 
     #[test]

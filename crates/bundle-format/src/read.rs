@@ -1,7 +1,7 @@
 //! Opening an archive: its frame and its `bundle.json`, both still claims.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::gzip::{Decoder, HEADER, Header, TRAILER_TAIL, Trailer};
@@ -23,7 +23,14 @@ pub struct Unverified {
 impl Unverified {
     /// Reads the first entry and the trailer, and nothing else.
     pub fn open(path: &Path) -> Result<Unverified, Error> {
-        let file = File::open(path).map_err(Error::io("open", path))?;
+        // Should it be a pipe, opening it must not wait for a writer.
+        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let mut options = std::fs::OpenOptions::new();
+        let file = options
+            .read(true)
+            .custom_flags(nonblocking)
+            .open(path)
+            .map_err(Error::io("open", path))?;
         let data = file.metadata().map_err(Error::io("read", path))?;
         if !data.is_file() {
             return Err(Error::NotABundle {

@@ -140,13 +140,11 @@ pub fn seal(draft: Draft, mut inputs: Vec<Input>, jobs: usize, watcher: &mut dyn
     };
     manifest.check()?;
     let layout = Layout::new(&manifest)?;
-    if layout.chunks.len() > MEMBERS_MAX {
+    let members = layout.chunks.len();
+    if members > MEMBERS_MAX {
         return Err(Error::Input {
             path: manifest.folder(),
-            found: format!(
-                "it needs {} gzip members, {MEMBERS_MAX} are the most",
-                layout.chunks.len()
-            ),
+            found: format!("it needs {members} gzip members, {MEMBERS_MAX} are the most"),
         });
     }
     Ok(Sealed {
