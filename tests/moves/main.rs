@@ -1,0 +1,8 @@
+//! `./run install store` and `undo store` out of an extracted bundle, on a node with real systemd, etcd, API server and
+//! kubeadm manifests.
+
+mod bench;
+mod kills;
+mod refusals;
+mod round_trip;
+mod store_fails;
