@@ -74,9 +74,9 @@ impl Journals {
 
     /// Takes the lock. [`Error::Locked`] where another process has it.
     pub fn lock(&self, system: &mut dyn System) -> Result<Session, Error> {
-        make_root(system, &self.root)?;
+        make_root(system, &self.root).map_err(Error::Begin)?;
         let path = self.root.join("lock");
-        match system.lock(&path)? {
+        match system.lock(&path).map_err(Error::Begin)? {
             Some(lock) => Ok(Session {
                 journals: self.clone(),
                 _lock: lock,
@@ -152,27 +152,10 @@ impl Session {
     fn begin(&self, plan: &Plan, system: &mut dyn System) -> Result<Journal, Error> {
         let root = &self.journals.root;
         let id = format!("{}-{}", self.journals.next_number(system)?, plan.slug());
-        let new = root.join(UNFINISHED);
-        drop_tree(system, &new)?;
         let text = serde_json::to_vec_pretty(plan).expect("a plan is plain data");
         let digest: [u8; 32] = Sha256::digest(&text).into();
-        let private = Meta::mode(0o600);
-        system.make_dir(&new, 0o700)?;
-        for (name, bytes) in [
-            ("plan.json", text),
-            ("log", log::header(&digest)),
-            ("reserve", vec![b'\n'; RESERVE]),
-        ] {
-            system.create(&new.join(name), &bytes, &private)?;
-            system.sync(&new.join(name))?;
-        }
-        for name in ["kept", "out"] {
-            system.make_dir(&new.join(name), 0o700)?;
-            system.sync_dir(&new.join(name))?;
-        }
-        system.sync_dir(&new)?;
         let folder = root.join(&id);
-        system.rename_new(&new, &folder)?;
+        build(system, root, &folder, text, &digest).map_err(Error::Begin)?;
         system.sync_dir(root)?;
         let (log, _) = Log::open(system, &folder.join("log"), &digest)?;
         Ok(Journal {
@@ -318,8 +301,35 @@ fn is_this_machine(system: &dyn System, plan: &Plan) -> Result<(), Error> {
     }
 }
 
+/// Builds a journal's folder under a temporary name and gives it its own by a rename. A failure leaves no move.
+fn build(
+    system: &mut dyn System,
+    root: &Path,
+    folder: &Path,
+    plan: Vec<u8>,
+    digest: &[u8; 32],
+) -> Result<(), SystemError> {
+    let new = root.join(UNFINISHED);
+    drop_tree(system, &new)?;
+    system.make_dir(&new, 0o700)?;
+    for (name, bytes) in [
+        ("plan.json", plan),
+        ("log", log::header(digest)),
+        ("reserve", vec![b'\n'; RESERVE]),
+    ] {
+        system.create(&new.join(name), &bytes, &Meta::mode(0o600))?;
+        system.sync(&new.join(name))?;
+    }
+    for name in ["kept", "out"] {
+        system.make_dir(&new.join(name), 0o700)?;
+        system.sync_dir(&new.join(name))?;
+    }
+    system.sync_dir(&new)?;
+    system.rename_new(&new, folder)
+}
+
 /// Makes the root and what is missing above it. The root is for root alone: kept files may hold secrets.
-fn make_root(system: &mut dyn System, root: &Path) -> Result<(), Error> {
+fn make_root(system: &mut dyn System, root: &Path) -> Result<(), SystemError> {
     let mut missing: Vec<&Path> = Vec::new();
     for path in root.ancestors() {
         if system.look(path)?.is_some() {
@@ -421,9 +431,9 @@ pub struct Summary {
     pub done: usize,
     /// Every failure noted.
     pub trouble: Vec<Trouble>,
-    /// Wall clock of the begin, seconds since 1970.
+    /// Wall clock of the first record, seconds since 1970; 0 where there is none yet.
     pub began: u64,
-    /// Wall clock of the last record.
+    /// Wall clock of the last record; 0 where there is none yet.
     pub last: u64,
 }
 
@@ -511,6 +521,9 @@ pub enum Error {
         /// Why.
         source: IllegalEvent,
     },
+    /// No journal could be made: nothing was begun.
+    #[error("no journal can be begun, nothing was changed")]
+    Begin(#[source] SystemError),
     /// The journal cannot be read or written.
     #[error("the journal cannot be used")]
     System(#[from] SystemError),
@@ -529,7 +542,8 @@ impl Error {
                 ..
             } => Exit::NeedsNewer,
             Error::Unsound(_) => Exit::Failed,
-            Error::System(error) if error.no_space() => Exit::NoSpace,
+            Error::Begin(error) if error.no_space() => Exit::NoSpace,
+            Error::Begin(_) => Exit::Failed,
             Error::NotAcceptable { .. }
             | Error::Plan { .. }
             | Error::Log { .. }
@@ -562,6 +576,10 @@ impl Error {
                 "journal-damaged",
                 "keep the journal's folder as it is: it says what was done, and must be read by a person",
             ),
+            Error::Begin(_) => (
+                "journal-not-begun",
+                "see that the disk of the journal works and has space",
+            ),
             Error::System(_) => (
                 "journal-unusable",
                 "see that the disk of the journal works and has space, then resume",
@@ -573,7 +591,7 @@ impl Error {
             Error::Plan { source, .. } => failure.because(source),
             Error::Log { source, .. } => failure.because(source),
             Error::OutOfOrder { source, .. } => failure.because(source),
-            Error::System(source) => failure.because(source),
+            Error::Begin(source) | Error::System(source) => failure.because(source),
             _ => failure,
         }
     }

@@ -204,7 +204,7 @@ fn every_effect_that_fails_once_ends_right() {
                 let outcome = match outcome {
                     Ok(outcome) => outcome,
                     // The journal itself could not be written: nothing was begun, or the move is open.
-                    Err(Error::System(_)) => match resume(&mut sim) {
+                    Err(Error::System(_) | Error::Begin(_)) => match resume(&mut sim) {
                         Err(Error::NoOpenMove) => {
                             sim.pass(Duration::from_secs(10));
                             assert!(sim.serving().is_some() && sim.node.violations.is_empty(), "{effect}");

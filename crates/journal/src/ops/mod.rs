@@ -16,6 +16,8 @@ use crate::system::{Heed, System, SystemError};
 mod files;
 mod programs;
 mod renames;
+#[cfg(test)]
+mod tests;
 mod units;
 mod waits;
 

@@ -1,0 +1,686 @@
+//! The machine itself: files on a temporary root with a process that aborts at every effect, compared with what the
+//! simulation predicts; programs, processes and interrupts.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use quantykube_base::Exit;
+use quantykube_journal::system::host::Host;
+use quantykube_journal::system::sim::trial::Silent;
+use quantykube_journal::system::sim::{How, Program, Sim, When};
+use quantykube_journal::system::{Call, Ended, Entry, Heed, Lock, SystemError, UnitState};
+use quantykube_journal::{
+    Back, Binding, Content, Direction, Ending, Error, Interrupt, Journals, Meta, Observer, Op, Outcome, Pid, Plan,
+    Process, Step, System, Way,
+};
+use sha2::{Digest, Sha256};
+
+const MACHINE: &str = "0123456789abcdef0123456789abcdef";
+const MANIFEST: &str = "apiVersion: v1\n  - --etcd-servers=one\n";
+/// Absolute paths that stand before the plan, with their text and mode.
+const FILES: [(&str, &str, u32); 5] = [
+    ("/etc/machine-id", MACHINE, 0o444),
+    ("/etc/old.conf", "an older text", 0o640),
+    ("/etc/same.conf", "same", 0o644),
+    ("/etc/manifests/api.yaml", MANIFEST, 0o600),
+    ("/opt/program", "a program", 0o755),
+];
+
+/// One of each operation on files, and a program that may run twice.
+fn plan() -> Plan {
+    let text = |path: &str, text: &str, mode| Op::PutFile {
+        path: path.into(),
+        mode,
+        content: Content::Text(text.into()),
+    };
+    let step = Step::new;
+    let plan = Plan {
+        format: quantykube_journal::plan::FORMAT,
+        name: "files".into(),
+        direction: Direction::Install,
+        version: "0.1.0".into(),
+        undoes: None,
+        binding: Binding {
+            machine_id: MACHINE.into(),
+            node: "node1".into(),
+            cluster: "cafe".into(),
+        },
+        point_of_no_return: None,
+        steps: vec![
+            step(
+                "kept-folder",
+                "",
+                Op::MakeDir {
+                    path: "/opt/kept".into(),
+                    mode: 0o755,
+                },
+            )
+            .back(Back::Keep),
+            step(
+                "folder",
+                "",
+                Op::MakeDir {
+                    path: "/opt/folder".into(),
+                    mode: 0o700,
+                },
+            ),
+            step("new-file", "", text("/opt/folder/new.conf", "new", 0o600)),
+            step("old-file", "", text("/etc/old.conf", "a newer text", 0o644)),
+            step("same-file", "", text("/etc/same.conf", "same", 0o644)),
+            step(
+                "program",
+                "",
+                Op::PutFile {
+                    path: "/opt/folder/program".into(),
+                    mode: 0o755,
+                    content: Content::File {
+                        from: "/opt/program".into(),
+                        sha256: hex::encode(Sha256::digest("a program")),
+                    },
+                },
+            ),
+            step(
+                "link",
+                "",
+                Op::PutLink {
+                    path: "/opt/link".into(),
+                    target: "/opt/folder/program".into(),
+                },
+            ),
+            step(
+                "out",
+                "",
+                Op::Retire {
+                    path: "/etc/manifests/api.yaml".into(),
+                    to: "/opt/folder/api.yaml".into(),
+                },
+            ),
+            step(
+                "run",
+                "",
+                Op::Run {
+                    argv: vec!["/bin/true".into()],
+                    back: None,
+                },
+            ),
+            step(
+                "edit",
+                "",
+                Op::EditString {
+                    path: "/opt/folder/api.yaml".into(),
+                    from: "servers=one".into(),
+                    to: "servers=two".into(),
+                },
+            ),
+            step(
+                "in",
+                "",
+                Op::Return {
+                    from: "/opt/folder/api.yaml".into(),
+                    to: "/etc/manifests/api.yaml".into(),
+                },
+            ),
+        ],
+    };
+    plan.check().expect("a sound plan");
+    plan
+}
+
+/// The host, which aborts this process around one effect.
+struct Aborting {
+    host: Host,
+    at: u64,
+    when: When,
+    effects: u64,
+}
+
+impl Aborting {
+    fn effect<T>(&mut self, work: impl FnOnce(&mut Host) -> T) -> T {
+        self.effects += 1;
+        if self.effects == self.at && self.when == When::Before {
+            std::process::abort();
+        }
+        let done = work(&mut self.host);
+        if self.effects == self.at {
+            std::process::abort();
+        }
+        done
+    }
+}
+
+type Of<T> = Result<T, SystemError>;
+
+#[rustfmt::skip]
+impl System for Aborting {
+    fn look(&self, path: &Path) -> Of<Option<Entry>> { self.host.look(path) }
+    fn read(&self, path: &Path) -> Of<Vec<u8>> { self.host.read(path) }
+    fn digest(&self, path: &Path) -> Of<String> { self.host.digest(path) }
+    fn list(&self, path: &Path) -> Of<Vec<String>> { self.host.list(path) }
+    fn create(&mut self, path: &Path, content: &[u8], meta: &Meta) -> Of<()> { self.effect(|h| h.create(path, content, meta)) }
+    fn copy(&mut self, from: &Path, to: &Path, meta: &Meta) -> Of<()> { self.effect(|h| h.copy(from, to, meta)) }
+    fn append(&mut self, path: &Path, content: &[u8]) -> Of<()> { self.effect(|h| h.append(path, content)) }
+    fn truncate(&mut self, path: &Path, length: u64) -> Of<()> { self.effect(|h| h.truncate(path, length)) }
+    fn symlink(&mut self, path: &Path, target: &Path) -> Of<()> { self.effect(|h| h.symlink(path, target)) }
+    fn make_dir(&mut self, path: &Path, mode: u32) -> Of<()> { self.effect(|h| h.make_dir(path, mode)) }
+    fn rename(&mut self, from: &Path, to: &Path) -> Of<()> { self.effect(|h| h.rename(from, to)) }
+    fn rename_new(&mut self, from: &Path, to: &Path) -> Of<()> { self.effect(|h| h.rename_new(from, to)) }
+    fn remove(&mut self, path: &Path) -> Of<()> { self.effect(|h| h.remove(path)) }
+    fn remove_dir(&mut self, path: &Path) -> Of<()> { self.effect(|h| h.remove_dir(path)) }
+    fn sync(&mut self, path: &Path) -> Of<()> { self.effect(|h| h.sync(path)) }
+    fn sync_dir(&mut self, path: &Path) -> Of<()> { self.effect(|h| h.sync_dir(path)) }
+    fn lock(&mut self, path: &Path) -> Of<Option<Lock>> { self.host.lock(path) }
+    fn unit(&self, name: &str) -> Of<UnitState> { self.host.unit(name) }
+    fn set_enabled(&mut self, name: &str, enabled: bool) -> Of<()> { self.host.set_enabled(name, enabled) }
+    fn set_active(&mut self, name: &str, active: bool) -> Of<()> { self.host.set_active(name, active) }
+    fn reload_units(&mut self) -> Of<()> { self.host.reload_units() }
+    fn processes(&self, process: &Process) -> Of<Vec<Pid>> { self.host.processes(process) }
+    fn terminate(&mut self, pid: Pid) -> Of<()> { self.host.terminate(pid) }
+    fn run(&mut self, call: &Call<'_>, line: &mut dyn FnMut(&str)) -> Of<Ended> { self.host.run(call, line) }
+    fn now(&self) -> Duration { self.host.now() }
+    fn wall_clock(&self) -> u64 { self.host.wall_clock() }
+    fn sleep(&mut self, time: Duration) { self.host.sleep(time) }
+    fn interrupt(&self) -> Option<Interrupt> { self.host.interrupt() }
+}
+
+fn go(system: &mut dyn System, what: &str) -> Result<Outcome, Error> {
+    let session = Journals::at(Journals::ROOT).lock(system)?;
+    match what {
+        "run" => session.run(&plan(), system, &mut Silent),
+        "resume" => session.resume(system, &mut Silent),
+        _ => session.undo(system, &mut Silent),
+    }
+}
+
+fn lay_out(root: &Path) {
+    // The folders that a simulated machine has, so that both begin alike.
+    for folder in [
+        "etc/systemd/system",
+        "usr/local/bin",
+        "usr/local/lib",
+        "var/lib",
+        "opt",
+        "etc/manifests",
+    ] {
+        std::fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    for (path, text, mode) in FILES {
+        let path = root.join(&path[1..]);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+}
+
+fn simulated() -> Sim {
+    let mut sim = Sim::new(MACHINE);
+    for (path, text, mode) in FILES {
+        sim.file(path, text, mode);
+    }
+    sim.program("/bin/true", Program::Exit(0));
+    sim
+}
+
+/// Every path with its kind, mode and text. Logs carry the time and are compared by what they cause; what a program
+/// said is the machine's own.
+fn real_picture(root: &Path) -> BTreeMap<PathBuf, String> {
+    fn walk(root: &Path, at: &Path, picture: &mut BTreeMap<PathBuf, String>) {
+        for entry in std::fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = std::fs::symlink_metadata(&path).unwrap();
+            let mode = meta.mode() & 0o7777;
+            let text = if meta.is_symlink() {
+                format!("link {}", std::fs::read_link(&path).unwrap().display())
+            } else if meta.is_dir() {
+                walk(root, &path, picture);
+                "folder".into()
+            } else {
+                format!(
+                    "file {mode:o} {}",
+                    String::from_utf8_lossy(&std::fs::read(&path).unwrap())
+                )
+            };
+            picture.insert(Path::new("/").join(path.strip_prefix(root).unwrap()), text);
+        }
+    }
+    let mut picture = BTreeMap::new();
+    walk(root, root, &mut picture);
+    picture.retain(|path, _| comparable(path));
+    picture
+}
+
+fn simulated_picture(sim: &Sim) -> BTreeMap<PathBuf, String> {
+    let mut picture = BTreeMap::new();
+    for (path, entry) in sim.tree.walk() {
+        let text = match entry {
+            Entry::File(_, meta) => {
+                format!(
+                    "file {:o} {}",
+                    meta.mode,
+                    String::from_utf8_lossy(&sim.tree.read(&path).unwrap())
+                )
+            }
+            Entry::Dir(_) => "folder".into(),
+            Entry::Link(target) => format!("link {}", target.display()),
+            Entry::Other => "other".into(),
+        };
+        picture.insert(path, text);
+    }
+    picture.retain(|path, _| comparable(path));
+    picture
+}
+
+fn comparable(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let machine_id = path == Path::new("/etc/machine-id");
+    !machine_id && name != "log" && name != "lock" && !name.ends_with(".log")
+}
+
+/// Not a test of its own: the process that [`a_real_abort_at_every_effect_is_what_the_simulation_says`] lets abort.
+#[test]
+fn child_that_aborts() {
+    let Ok(root) = std::env::var("QUANTYKUBE_TEST_ROOT") else {
+        return;
+    };
+    let number = |name: &str| std::env::var(name).unwrap().parse::<u64>().unwrap();
+    let when = if number("QUANTYKUBE_TEST_BEFORE") == 1 {
+        When::Before
+    } else {
+        When::After
+    };
+    let at = number("QUANTYKUBE_TEST_AT");
+    let mut system = Aborting {
+        host: Host::under(root),
+        at,
+        when,
+        effects: 0,
+    };
+    let outcome = go(&mut system, "run").expect("the plan runs");
+    assert_eq!(outcome.ending, Ending::Moved);
+    assert_eq!(at, 0, "the abort has not come in {} effects", system.effects);
+}
+
+#[test]
+fn a_real_abort_at_every_effect_is_what_the_simulation_says() {
+    if !rustix::process::geteuid().is_root() {
+        panic!("files are put as root's: run the tests as root");
+    }
+    let mut whole = simulated();
+    let before = simulated_picture(&whole);
+    assert_eq!(go(&mut whole, "run").unwrap().ending, Ending::Moved);
+    let effects = whole.effects();
+    let (mut compared, began) = (0, Instant::now());
+    for at in 1..=effects {
+        for when in [When::Before, When::After] {
+            // An abort loses nothing that was written: memory is as good as a disk here, and faster.
+            let folder = tempfile::tempdir_in("/dev/shm")
+                .or_else(|_| tempfile::tempdir())
+                .unwrap();
+            lay_out(folder.path());
+            let child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "child_that_aborts", "--ignored"])
+                .env("QUANTYKUBE_TEST_ROOT", folder.path())
+                .env("QUANTYKUBE_TEST_AT", at.to_string())
+                .env("QUANTYKUBE_TEST_BEFORE", u8::from(when == When::Before).to_string())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .unwrap();
+            assert_eq!(child.signal(), Some(6), "{when:?} effect {at}: the abort has not come");
+
+            let mut sim = simulated();
+            sim.crash_at(at, when);
+            assert!(go(&mut sim, "run").is_err() && sim.has_crashed());
+            sim.restart(How::Kill);
+            let story = || format!("{when:?} effect {at} ({})", whole.trace[at as usize - 1]);
+            assert_eq!(real_picture(folder.path()), simulated_picture(&sim), "{}", story());
+
+            // Each way on, chosen in turn, ends on the machine as in the simulation.
+            let what = if (at + u64::from(when == When::Before)).is_multiple_of(2) {
+                "resume"
+            } else {
+                "undo"
+            };
+            let ended = |done: Result<Outcome, Error>| match done {
+                Ok(outcome) => Some(outcome.ending),
+                Err(Error::NoOpenMove) => None,
+                Err(error) => panic!("{}: {what}: {error:?}", story()),
+            };
+            let real = ended(go(&mut Host::under(folder.path()), what));
+            assert_eq!(real, ended(go(&mut sim, what)), "{}: {what}", story());
+            assert_eq!(
+                real_picture(folder.path()),
+                simulated_picture(&sim),
+                "{}: {what}",
+                story()
+            );
+            if real == Some(Ending::AsBefore) {
+                let mut after = real_picture(folder.path());
+                after.retain(|path, _| {
+                    let kept = Path::new(Journals::ROOT);
+                    !path.starts_with(kept) && !kept.starts_with(path) && path != Path::new("/opt/kept")
+                });
+                let mut before = before.clone();
+                before.retain(|path, _| !Path::new(Journals::ROOT).starts_with(path));
+                assert_eq!(after, before, "{}: {what}", story());
+            }
+            compared += 1;
+        }
+    }
+    println!(
+        "{compared} aborts over {effects} effects compared in {:?}",
+        began.elapsed()
+    );
+    assert_eq!(compared, effects * 2);
+}
+
+#[test]
+fn attributes_owner_and_mode_survive_an_edit_and_its_undo() {
+    let folder = tempfile::tempdir().unwrap();
+    lay_out(folder.path());
+    let path = folder.path().join("etc/manifests/api.yaml");
+    std::os::unix::fs::chown(&path, Some(1234), Some(4321)).unwrap();
+    let set = rustix::fs::setxattr(&path, "user.quantykube", b"a value", rustix::fs::XattrFlags::empty());
+    let xattrs = set.is_ok();
+    if !xattrs {
+        println!(
+            "skipped: extended attributes, which {} does not have",
+            folder.path().display()
+        );
+    }
+    let host = Host::under(folder.path());
+    let before = host.look(Path::new("/etc/manifests/api.yaml")).unwrap();
+    let mut host = host;
+    assert_eq!(go(&mut host, "run").unwrap().ending, Ending::Moved);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), MANIFEST.replace("one", "two"));
+    let after = host.look(Path::new("/etc/manifests/api.yaml")).unwrap();
+    assert_eq!(after, before);
+    let Some(Entry::File(_, meta)) = after else {
+        panic!("a file")
+    };
+    assert_eq!((meta.uid, meta.gid, meta.mode), (1234, 4321, 0o600));
+    assert_eq!(
+        meta.xattrs.get("user.quantykube").map(String::as_str),
+        xattrs.then(|| hex::encode("a value")).as_deref()
+    );
+}
+
+#[test]
+fn what_is_kept_in_a_journal_is_for_root_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    lay_out(folder.path());
+    assert_eq!(
+        go(&mut Host::under(folder.path()), "run").unwrap().ending,
+        Ending::Moved
+    );
+    let root = folder.path().join(&Journals::ROOT[1..]);
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!(mode(&root), 0o700);
+    let journal = root.join("1-files");
+    for name in ["plan.json", "log", "reserve", "kept/3"] {
+        assert_eq!(mode(&journal.join(name)), 0o600, "{name}");
+    }
+    assert_eq!(
+        std::fs::read_to_string(journal.join("kept/3")).unwrap(),
+        "an older text"
+    );
+}
+
+#[test]
+fn two_runs_exclude_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    lay_out(folder.path());
+    let journals = Journals::at(Journals::ROOT);
+    let held = journals.lock(&mut Host::under(folder.path())).unwrap();
+    let other = journals.lock(&mut Host::under(folder.path()));
+    let Err(error) = other else { panic!("two locks") };
+    assert!(matches!(error, Error::Locked { .. }) && error.exit() == Exit::Refused);
+    drop(held);
+    assert!(journals.lock(&mut Host::under(folder.path())).is_ok());
+}
+
+fn shell(script: &str) -> Vec<String> {
+    vec!["/bin/sh".into(), "-c".into(), script.into()]
+}
+
+fn call(host: &mut Host, folder: &Path, script: &str, timeout: Option<Duration>) -> (Ended, Vec<String>) {
+    let argv = shell(script);
+    let log = folder.join("out.log");
+    let call = Call {
+        argv: &argv,
+        log: &log,
+        move_dir: folder,
+        timeout,
+        heed: Heed::All,
+    };
+    let mut lines = Vec::new();
+    let ended = host.run(&call, &mut |line| lines.push(line.to_owned())).unwrap();
+    (ended, lines)
+}
+
+#[test]
+fn programs_are_followed_bounded_and_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut host = Host::new();
+    let script =
+        "read x; echo one; echo two >&2; printf 'three %s %s' \"$QUANTYKUBE_MOVE_DIR\" \"${HOME-none}\"; exit 5";
+    let (ended, lines) = call(&mut host, folder.path(), script, None);
+    assert_eq!(ended, Ended::Code(5));
+    assert_eq!(
+        lines,
+        ["one", "two", &format!("three {} none", folder.path().display())]
+    );
+    let (ended, lines) = call(&mut host, folder.path(), "echo again; kill -9 $$", None);
+    assert_eq!(
+        (ended, lines),
+        (Ended::Signal(9), vec!["again".to_owned()]),
+        "only what is new is passed on"
+    );
+
+    let began = Instant::now();
+    let (ended, _) = call(&mut host, folder.path(), "sleep 60", Some(Duration::from_millis(200)));
+    assert_eq!(ended, Ended::TimedOut);
+    let flag = host.interrupt_flag();
+    let setter = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        flag.store(Host::PUT_BACK, Ordering::SeqCst);
+    });
+    let (ended, _) = call(&mut host, folder.path(), "sleep 60", None);
+    assert_eq!(ended, Ended::Interrupted);
+    setter.join().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(
+        host.run(
+            &Call {
+                argv: &["/nonexistent".into()],
+                log: &folder.path().join("out.log"),
+                move_dir: folder.path(),
+                timeout: None,
+                heed: Heed::Stop
+            },
+            &mut |_| {}
+        )
+        .is_err()
+    );
+}
+
+#[test]
+fn a_process_is_known_by_its_arguments_and_by_its_start() {
+    let mut host = Host::new();
+    // A number that no other process on this machine has as its argument.
+    let mark = format!("{}.{}", 1000 + std::process::id(), std::process::id());
+    let mut child = Command::new("/bin/sleep").arg(&mark).spawn().unwrap();
+    let process = |args: &[&str]| Process {
+        program: "sleep".into(),
+        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        pid: None,
+    };
+    let found = host.processes(&process(&[&mark])).unwrap();
+    assert_eq!(found.iter().map(|pid| pid.pid).collect::<Vec<_>>(), [child.id()]);
+    assert!(
+        host.processes(&process(&[&mark[1..]])).unwrap().is_empty(),
+        "a part of an argument is none"
+    );
+    assert!(
+        host.processes(&Process {
+            program: "slee".into(),
+            ..process(&[&mark])
+        })
+        .unwrap()
+        .is_empty()
+    );
+    let named = Process {
+        program: "any".into(),
+        args: vec![],
+        pid: Some(found[0]),
+    };
+    assert_eq!(host.processes(&named).unwrap(), found);
+    let other_start = Pid {
+        start: found[0].start + 1,
+        ..found[0]
+    };
+    assert!(
+        host.processes(&Process {
+            pid: Some(other_start),
+            ..named.clone()
+        })
+        .unwrap()
+        .is_empty()
+    );
+    host.terminate(other_start).unwrap();
+    assert_eq!(
+        host.processes(&named).unwrap(),
+        found,
+        "a process that only has the number gets no TERM"
+    );
+    host.terminate(found[0]).unwrap();
+    // It is a zombie until it is waited for, and counts as gone.
+    let end = Instant::now() + Duration::from_secs(10);
+    while !host.processes(&named).unwrap().is_empty() {
+        assert!(Instant::now() < end, "it has not ended");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(child.wait().unwrap().signal(), Some(15));
+    host.terminate(found[0]).unwrap();
+}
+
+/// What a killed run leaves must not go on by itself.
+#[test]
+fn a_program_ends_with_the_run_that_started_it() {
+    if let Ok(log) = std::env::var("QUANTYKUBE_TEST_LOG") {
+        let folder = Path::new(&log).parent().unwrap().to_owned();
+        call(&mut Host::new(), &folder, "echo $$; exec sleep 60", None);
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("out.log");
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "a_program_ends_with_the_run_that_started_it",
+            "--test-threads=1",
+        ])
+        .env("QUANTYKUBE_TEST_LOG", &log)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    let pid = loop {
+        assert!(Instant::now() < end, "the program has not started");
+        if let Ok(pid) = std::fs::read_to_string(&log).unwrap_or_default().trim().parse::<u32>() {
+            break pid;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let lives = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+    assert!(lives());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    while lives() {
+        assert!(Instant::now() < end, "the program outlives the run");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A whole move with programs on the machine, and what its observer hears.
+#[test]
+fn a_build_is_followed_and_set_aside() {
+    #[derive(Default)]
+    struct Heard(Vec<String>);
+    impl Observer for Heard {
+        fn begin(&mut self, forward: bool, number: usize, of: usize, step: &Step) {
+            self.0.push(format!(
+                "{} {number}/{of} {}",
+                if forward { "do" } else { "undo" },
+                step.name
+            ));
+        }
+        fn end(&mut self, _forward: bool, step: &Step, result: Result<(), &str>) {
+            self.0.push(format!("{} {}", step.name, result.err().unwrap_or("ok")));
+        }
+        fn line(&mut self, _step: &Step, line: &str) {
+            self.0.push(format!("said {line}"));
+        }
+        fn turn(&mut self, why: &str) {
+            self.0.push(why.to_owned());
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    lay_out(folder.path());
+    let real = |path: &str| folder.path().join(&path[1..]).display().to_string();
+    let mut plan = plan();
+    let build = format!(
+        "echo working; echo data > {0} && mv {0} {1}",
+        real("/opt/.part"),
+        real("/opt/built")
+    );
+    plan.steps = vec![
+        Step::new(
+            "build",
+            "",
+            Op::Build {
+                argv: shell(&build),
+                creates: "/opt/built".into(),
+                partial: vec!["/opt/.part".into()],
+                aside: Some("/opt/aside".into()),
+            },
+        ),
+        Step::new(
+            "probe",
+            "",
+            Op::Probe {
+                argv: shell("echo not yet; exit 1"),
+                timeout_s: 1,
+                way: Way::Forward,
+            },
+        ),
+    ];
+    std::fs::write(real("/opt/.part"), "left by a try before").unwrap();
+    let mut host = Host::under(folder.path());
+    let mut heard = Heard::default();
+    let session = Journals::at(Journals::ROOT).lock(&mut host).unwrap();
+    let outcome = session.run(&plan, &mut host, &mut heard).unwrap();
+    assert_eq!((outcome.ending, outcome.exit), (Ending::AsBefore, Exit::Failed));
+    assert_eq!(std::fs::read_to_string(real("/opt/aside")).unwrap(), "data\n");
+    assert!(!Path::new(&real("/opt/built")).exists() && !Path::new(&real("/opt/.part")).exists());
+    let failure = "probe not within 1 s: /bin/sh ended with exit code 1\n  not yet";
+    assert_eq!(
+        heard.0,
+        [
+            "do 1/2 build",
+            "said working",
+            "build ok",
+            "do 2/2 probe",
+            "said not yet",
+            failure,
+            "that failed: putting everything back",
+            "undo 2/2 probe",
+            "probe ok",
+            "undo 1/2 build",
+            "build ok",
+        ]
+    );
+}
