@@ -225,6 +225,10 @@ impl Mvcc {
         check::put(request)?;
         check::size(request, self.limits.request_bytes)?;
         self.check_alarms(true)?;
+        // A put by itself is asked for its lease first, one in a transaction for its key: so etcd does it.
+        if request.lease != 0 && self.store.lease(request.lease).is_none() {
+            return Err(Error::LeaseNotFound);
+        }
         txn::check_put(self.head_view(), request)?;
         let kept = match request.ignore_value {
             true => self
