@@ -362,26 +362,6 @@ fn a_bomb_of_zeros() {
 }
 
 #[test]
-fn a_bundle_that_needs_more_space_than_there_is() {
-    let bench = Workbench::new();
-    let zeros = vec![0; 64 << 20];
-    let bundle = raw::archive(&raw::entries(&[named("run", &zeros)]));
-    bench.put("b.tar.gz", &bundle);
-    let script = "mount -t tmpfs -o size=16m none small && exec ./quantykube-bundle extract b.tar.gz small";
-    fs::create_dir(bench.path("small")).unwrap();
-    let run = Command::new("unshare")
-        .args(["--mount", "--map-root-user", "sh", "-c", script])
-        .current_dir(bench.path(""))
-        .output()
-        .unwrap();
-    let ran = Ran::from(run);
-    if ran.err.contains("unshare") || ran.err.contains("mount:") {
-        return quantykube_tests::skipped("a_bundle_that_needs_more_space_than_there_is", ran.err.trim());
-    }
-    ran.failed(5, &["bytes of space", "are needed"]);
-}
-
-#[test]
 fn memory_stays_bounded() {
     // 256 MiB of zeros, honestly declared, checked with far less memory than that.
     let bench = Workbench::new();

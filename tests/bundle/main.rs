@@ -8,5 +8,6 @@ mod interrupted; // builds and extractions that were stopped
 mod raw; // a second, independent writer of the format, for archives that ours would not write
 mod refusals; // what `build` refuses, and that it leaves nothing
 mod same_bytes; // the same inputs give the same bytes
+mod space; // file systems that are too small
 mod url; // binaries from a URL
 mod workbench; // a folder with programs to pack, and the program under test
