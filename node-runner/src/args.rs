@@ -246,8 +246,8 @@ fn after_help() -> String {
          \x20 quantykube status        where does the data live?\n\
          \x20 quantykube undo store    bring it back into etcd\n\
          \n\
-         Undo works from the journal alone, without the bundle, the API server or a network. A move that was killed or lost\n\
-         its power is put back by it; a finished one is undone: what was written meanwhile is copied into etcd first, and\n\
+         Undo works from the journal alone, without the bundle, the API server or a network. A move that was killed or lost \
+         its power is put back by it; a finished one is undone: what was written meanwhile is copied into etcd first, and \
          the store's file is kept under a new name. Programs and units stay on the node.\n\
          \n\
          Exit codes:\n",

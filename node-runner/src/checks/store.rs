@@ -41,6 +41,7 @@ pub fn judge(facts: &facts::Store, architecture: &str) -> (Vec<Check>, Option<Re
 fn ready(facts: &facts::Store) -> Option<Ready> {
     let api = api_server(&facts.api_server).ok()?;
     let etcd = facts.etcd.as_ref().ok()?;
+    let local_etcd = facts.local_etcd.as_ref().ok()?.as_ref()?;
     let [process] = api.processes.as_slice() else {
         return None;
     };
@@ -56,7 +57,8 @@ fn ready(facts: &facts::Store) -> Option<Ready> {
         endpoint: api.endpoint.clone().ok()?,
         etcd: api.etcd.clone().ok()?,
         client: api.client.clone().ok()?,
-        server: facts.local_etcd.as_ref().ok()?.as_ref()?.server.clone().ok()?,
+        server: local_etcd.server.clone().ok()?,
+        settings: local_etcd.settings.clone(),
         store: facts.store.clone().ok()?,
         edit: facts.edit.clone().ok()?,
         number: facts.node.next_number.clone().ok()?,

@@ -116,7 +116,17 @@ pub struct LocalEtcd {
     pub server: Known<Files>,
     /// The member's name.
     pub name: Option<String>,
+    /// What else of its flags means the same to the store: names without dashes, and values.
+    pub settings: Vec<(&'static str, String)>,
 }
+
+/// The flags of etcd that the store takes over.
+const SETTINGS: [&str; 4] = [
+    "name",
+    "quota-backend-bytes",
+    "max-request-bytes",
+    "watch-progress-notify-interval",
+];
 
 /// Facts for `install store`.
 #[derive(Clone, Debug)]
@@ -305,6 +315,10 @@ fn local_etcd(root: &Root, folder: &Path) -> Known<Option<LocalEtcd>> {
             .collect(),
         server: files(&flags, ["cert-file", "key-file", "trusted-ca-file"]),
         name: flags.last("name").map(str::to_owned),
+        settings: SETTINGS
+            .into_iter()
+            .filter_map(|name| Some((name, flags.last(name)?.to_owned())))
+            .collect(),
     }))
 }
 

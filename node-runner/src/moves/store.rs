@@ -63,6 +63,8 @@ pub struct Ready {
     pub client: Files,
     /// etcd's side of it.
     pub server: Files,
+    /// What the store takes over of etcd's own flags: names without dashes, and values.
+    pub settings: Vec<(&'static str, String)>,
     /// Where the store will listen.
     pub store: SocketAddr,
     /// The edit of the API server's manifest.
@@ -279,22 +281,42 @@ fn programs(bundle: &Bundle, node: &Ready) -> Vec<Step> {
     .collect()
 }
 
-/// The settings of the store: where it listens, and etcd's own certificate.
+/// The settings of the store: where it listens, etcd's own certificate, and what etcd was set to.
 fn store_env(node: &Ready) -> String {
     let files = &node.server;
-    let lines = [
-        ("LISTEN", node.store.to_string()),
-        ("DATA", places::STORE_FILE.to_owned()),
-        ("CERT_FILE", files.cert.display().to_string()),
-        ("KEY_FILE", files.key.display().to_string()),
-        ("TRUSTED_CA_FILE", files.ca.display().to_string()),
-        ("CLIENT_CERT_AUTH", "true".to_owned()),
-        ("LISTEN_METRICS", places::STORE_METRICS.to_string()),
+    let mut lines = vec![
+        ("listen", node.store.to_string()),
+        ("data", places::STORE_FILE.to_owned()),
+        ("cert-file", files.cert.display().to_string()),
+        ("key-file", files.key.display().to_string()),
+        ("trusted-ca-file", files.ca.display().to_string()),
+        ("client-cert-auth", "true".to_owned()),
+        ("listen-metrics", places::STORE_METRICS.to_string()),
     ];
+    lines.extend(node.settings.iter().cloned());
     lines
         .iter()
-        .map(|(name, value)| format!("QUANTYKUBE_STORE_{name}={value}\n"))
+        .map(|(name, value)| {
+            let name = name.to_ascii_uppercase().replace('-', "_");
+            format!("QUANTYKUBE_STORE_{name}={}\n", quoted(value))
+        })
         .collect()
+}
+
+/// A value as systemd's environment files take it literally.
+fn quoted(value: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._:-[]".contains(c);
+    match value.chars().all(plain) {
+        true => value.to_owned(),
+        false => format!(
+            "\"{}\"",
+            value
+                .replace('\\', "\\\\")
+                .replace('"', "\\\"")
+                .replace('$', "\\$")
+                .replace('`', "\\`")
+        ),
+    }
 }
 
 /// The installed node-runner's verbs, as plans call them.

@@ -97,6 +97,10 @@ fn install_plan(sim: &Sim, manifest: &Manifest) -> Plan {
         etcd: etcd_servers::server(&flags).unwrap(),
         client: files("/pki/client.crt", "/pki/client.key", "/pki/ca.crt"),
         server: files("/pki/server.crt", "/pki/server.key", "/pki/ca.crt"),
+        settings: vec![
+            ("watch-progress-notify-interval", "5s".into()),
+            ("name", "node 1".into()),
+        ],
         store: "127.0.0.1:2479".parse().unwrap(),
         edit: etcd_servers::edit(&manifest.text, ETCD, "https://127.0.0.1:2479").unwrap(),
         number: Journals::at(Journals::ROOT).next_number(sim).unwrap(),
@@ -169,6 +173,25 @@ fn the_plan_of_install_is_sound_and_says_what_it_does() {
         "ready",
     ];
     assert_eq!(names[names.len() - tail.len()..], tail);
+    let env = plan.steps.iter().find(|step| step.name == "store-env").unwrap();
+    let Op::PutFile {
+        content: quantykube_journal::Content::Text(env),
+        ..
+    } = &env.op
+    else {
+        panic!("{env:?}")
+    };
+    for line in [
+        "QUANTYKUBE_STORE_LISTEN=127.0.0.1:2479",
+        "QUANTYKUBE_STORE_DATA=/var/lib/quantykube/store/store.qks",
+        "QUANTYKUBE_STORE_CERT_FILE=/pki/server.crt",
+        "QUANTYKUBE_STORE_CLIENT_CERT_AUTH=true",
+        "QUANTYKUBE_STORE_LISTEN_METRICS=127.0.0.1:2481",
+        "QUANTYKUBE_STORE_WATCH_PROGRESS_NOTIFY_INTERVAL=5s",
+        "QUANTYKUBE_STORE_NAME=\"node 1\"",
+    ] {
+        assert!(env.lines().any(|found| found == line), "{line} is not in\n{env}");
+    }
     let text = serde_json::to_string(&plan).unwrap();
     let back: Plan = serde_json::from_str(&text).unwrap();
     assert_eq!(back, plan);
