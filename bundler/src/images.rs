@@ -24,7 +24,7 @@ pub fn collect(images: &[Image], architecture: &str) -> Result<(Vec<format::Imag
         found.push(taken.map_err(failure)?);
     }
     let merged = quantykube_oci::merge(&found);
-    let all: Vec<String> = images.iter().map(|image| image.name.clone()).collect();
+    let all: Vec<String> = images.iter().map(|image| image.name.to_string()).collect();
     let input = |path: String, mut names: Vec<String>, content| {
         names.sort();
         let (kind, mode, origin) = (Kind::Image, FileMode::Plain, Origin::Images(names));
@@ -62,7 +62,7 @@ pub fn collect(images: &[Image], architecture: &str) -> Result<(Vec<format::Imag
     }
     let named = |image: quantykube_oci::Image| format::Image {
         digest: image.digest.to_string(),
-        name: image.name,
+        name: image.name.to_string(),
     };
     Ok((found.into_iter().map(named).collect(), inputs))
 }

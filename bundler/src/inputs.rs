@@ -8,6 +8,8 @@ use quantykube_bundle_format::{
     Architecture, DEFAULT_MTIME, Digest, Draft, Kind, MTIME_MAX, Origin, check_name, check_version,
 };
 
+use quantykube_oci::Reference;
+
 use crate::args::Build;
 use crate::render::{self, Template};
 use crate::spec::{self, Spec};
@@ -52,7 +54,7 @@ pub enum Source {
 /// An image to pack.
 #[derive(Debug)]
 pub struct Image {
-    pub name: String,
+    pub name: Reference,
     pub place: ImagePlace,
 }
 
@@ -154,10 +156,11 @@ impl Loader {
         let mut images = Vec::new();
         let mut names = BTreeSet::new();
         for image in spec.images {
-            if !names.insert(image.name.clone()) {
+            let image = self.image(image)?;
+            if !names.insert(image.name.to_string()) {
                 return Err(wrong(format!("the image {} is listed twice", image.name)));
             }
-            images.push(self.image(image)?);
+            images.push(image);
         }
         let templates = self.templates(&spec.templates, args)?;
         Ok(Inputs {
@@ -232,14 +235,7 @@ impl Loader {
     }
 
     fn image(&self, image: spec::Image) -> Result<Image, Failure> {
-        let name = image.name;
-        if name.is_empty()
-            || name
-                .bytes()
-                .any(|byte| byte.is_ascii_whitespace() || byte.is_ascii_control())
-        {
-            return Err(wrong(format!("{name:?} is no name of an image")));
-        }
+        let name = Reference::parse(&image.name).map_err(wrong)?;
         let place = match (image.oci_layout, image.docker_archive) {
             (Some(path), None) => ImagePlace::OciLayout(self.relative(&path)?),
             (None, Some(path)) => ImagePlace::DockerArchive(self.relative(&path)?),
@@ -376,6 +372,16 @@ mod tests {
             (
                 &format!("{own}\nimages: [{{name: a}}]"),
                 "either ociLayout or dockerArchive",
+            ),
+            (
+                &format!("{own}\nimages: [{{name: A b, ociLayout: x}}]"),
+                "no name of an image",
+            ),
+            (
+                &format!(
+                    "{own}\nimages: [{{name: a, ociLayout: x}}, {{name: 'docker.io/library/a:latest', ociLayout: y}}]"
+                ),
+                "docker.io/library/a:latest is listed twice",
             ),
             (
                 &format!("{own}\ntemplates: {{only: [systemd/x.service]}}"),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use quantykube_base::{Exit, Failure};
 use quantykube_bundle_format::{Image, Kind};
+use quantykube_oci::Reference;
 use serde::Deserialize;
 use yaml_serde::Value;
 
@@ -102,24 +103,29 @@ impl Packed<'_> {
             })?;
             let mut named = Vec::new();
             images_in(&value, &mut named);
-            if let Some(name) = named.into_iter().find(|name| !self.holds(name)) {
-                return Err(missing(
-                    file,
-                    &format!("the image {name}"),
-                    "list it under images in the spec",
-                ));
+            for name in named {
+                let reference = Reference::parse(&name).map_err(|error| {
+                    let message = format!("{} names an image that cannot be: {error}", file.path);
+                    Failure::new(Exit::Usage, "template", message)
+                })?;
+                if !self.holds(&reference) {
+                    return Err(missing(
+                        file,
+                        &format!("the image {name}"),
+                        "list it under images in the spec",
+                    ));
+                }
             }
         }
         Ok(())
     }
 
-    fn holds(&self, name: &str) -> bool {
-        let wanted = Reference::of(name);
+    fn holds(&self, wanted: &Reference) -> bool {
         self.images.iter().any(|image| {
-            let packed = Reference::of(&image.name);
+            let packed = Reference::parse(&image.name).expect("the name was written by us");
             let same = packed.repository == wanted.repository;
-            match &wanted.digest {
-                Some(digest) => same && *digest == image.digest,
+            match wanted.digest {
+                Some(digest) => same && digest.to_string() == image.digest,
                 None => same && packed.tag == wanted.tag,
             }
         })
@@ -155,40 +161,6 @@ fn images_in(value: &Value, found: &mut Vec<String>) {
         Value::Sequence(items) => items.iter().for_each(|item| images_in(item, found)),
         Value::Tagged(tagged) => images_in(&tagged.value, found),
         _ => {}
-    }
-}
-
-/// A name of an image with everything said that a runtime adds.
-#[derive(Debug, Eq, PartialEq)]
-struct Reference {
-    repository: String,
-    tag: String,
-    digest: Option<String>,
-}
-
-impl Reference {
-    fn of(name: &str) -> Reference {
-        let (rest, digest) = match name.split_once('@') {
-            Some((rest, digest)) => (rest, Some(digest.to_owned())),
-            None => (name, None),
-        };
-        let last = rest.rfind('/').map_or(0, |at| at + 1);
-        let (repository, tag) = match rest[last..].rfind(':') {
-            Some(at) => (&rest[..last + at], &rest[last + at + 1..]),
-            None => (rest, "latest"),
-        };
-        // The first part is a host where it looks like one; Docker Hub is meant otherwise.
-        let host = |part: &str| part.contains(['.', ':']) || part == "localhost";
-        let repository = match repository.split_once('/') {
-            Some((first, _)) if host(first) => repository.to_owned(),
-            Some(_) => format!("docker.io/{repository}"),
-            None => format!("docker.io/library/{repository}"),
-        };
-        Reference {
-            repository,
-            tag: tag.to_owned(),
-            digest,
-        }
     }
 }
 

@@ -73,10 +73,11 @@ fn docker_archive(architecture: &str, tag: &str, layers: &[&[u8]]) -> Vec<u8> {
     let ids: Vec<String> = layers.iter().map(|layer| format!("sha256:{}", digest(layer))).collect();
     let config = json!({"architecture": architecture, "os": "linux", "rootfs": {"type": "layers", "diff_ids": ids}});
     let config = config.to_string();
-    let names: Vec<String> = layers
-        .iter()
-        .map(|layer| format!("{}/layer.tar", &digest(layer)[..12]))
-        .collect();
+    let name = |layer: &&[u8]| match layer.starts_with(&[0x1f, 0x8b]) {
+        true => format!("blobs/sha256/{}", digest(layer)),
+        false => format!("{}/layer.tar", &digest(layer)[..12]),
+    };
+    let names: Vec<String> = layers.iter().map(name).collect();
     let manifest = json!([{"Config": "config.json", "RepoTags": [tag], "Layers": names}]).to_string();
     let mut entries = vec![raw::file("config.json", 0o644, config.as_bytes())];
     entries.extend(
@@ -116,14 +117,11 @@ fn images_from_everywhere_share_one_layout() {
     let index = json!({"schemaVersion": 2, "mediaType": format!("{OCI}.index.v1+json"), "manifests": [other, wanted]});
     let many = layout.document(&format!("{OCI}.index.v1+json"), &index);
     layout.add("example.org/many:3", many);
-    bench.put(
-        "saved.tar",
-        &docker_archive("amd64", "example.org/saved:4", &[&plain, &shared]),
-    );
-    bench.put("t/manifests/a.yaml", b"image: example.org/saved:4\n");
+    bench.put("saved.tar", &docker_archive("amd64", "saved:4", &[&shared, &plain]));
+    bench.put("t/manifests/a.yaml", b"image: docker.io/library/saved:4\n");
     let spec = format!(
         "{OWN}templates: {{folder: t}}\nimages:\n- {{name: 'example.org/two:2', ociLayout: layout}}\n- {{name: \
-         'example.org/saved:4', dockerArchive: saved.tar}}\n- {{name: 'example.org/one:1', ociLayout: layout}}\n- {{name: \
+         'saved:4', dockerArchive: saved.tar}}\n- {{name: 'example.org/one:1', ociLayout: layout}}\n- {{name: \
          'example.org/many:3', ociLayout: layout}}\n"
     );
     bench.build(&spec).ok();
@@ -154,13 +152,13 @@ fn images_from_everywhere_share_one_layout() {
     assert_eq!(
         names,
         [
+            "docker.io/library/saved:4",
             "example.org/many:3",
             "example.org/one:1",
-            "example.org/saved:4",
             "example.org/two:2"
         ]
     );
-    assert!(layers["example.org/saved:4"] == [plain, shared.clone()]);
+    assert!(layers["docker.io/library/saved:4"] == [shared.clone(), plain]);
     assert!(layers["example.org/two:2"] == [shared, b"second".to_vec()]);
     assert!(layers["example.org/many:3"] == [b"for this machine".to_vec()]);
     let there = fs::read_dir(images.join("blobs/sha256")).unwrap().count();
@@ -170,7 +168,7 @@ fn images_from_everywhere_share_one_layout() {
         "every blob is there once, and none that no image names"
     );
     let shown = bench.run(&["inspect", "out/b.tar.gz"]).ok().out;
-    assert!(shown.contains("image example.org/saved:4  sha256:"), "{shown}");
+    assert!(shown.contains("image docker.io/library/saved:4  sha256:"), "{shown}");
 }
 
 #[test]
@@ -219,6 +217,18 @@ fn images_that_are_refused() {
         4,
         &["none", "No such file"],
     );
+    let other = format!(
+        "{{name: 'example.org/amd:1@sha256:{}', ociLayout: layout}}",
+        "a".repeat(64)
+    );
+    refuses(
+        &other,
+        4,
+        &[
+            "example.org/amd:1@sha256:aaa",
+            "for this platform has the digest sha256:",
+        ],
+    );
     let path = format!("layout/blobs/sha256/{}", digest(b"a layer of amd64"));
     bench.put(&path, b"A layer of amd64");
     let name = "{name: 'example.org/amd:1', ociLayout: layout}";
@@ -251,4 +261,50 @@ fn images_that_are_refused() {
     bench.put("saved.tar", b"no tar at all");
     bench.build(&format!("{OWN}images: [{saved}]"));
     assert!(!bench.path("out/b.tar.gz").exists());
+}
+
+#[test]
+fn layers_of_a_docker_archive_that_are_blobs() {
+    let bench = Workbench::new();
+    let layer = shared();
+    let config = json!({
+        "architecture": "amd64", "os": "linux",
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", digest(b"unpacked"))]},
+    });
+    let config = config.to_string();
+    let names = [config.as_bytes(), &layer].map(|bytes| format!("blobs/sha256/{}", digest(bytes)));
+    let manifest = json!([{"Config": names[0], "RepoTags": ["saved:4"], "Layers": [names[1]]}]).to_string();
+    let tar = |layer_name: &str, manifest: &str| {
+        let mut tar = Vec::new();
+        let files = [
+            (names[0].as_str(), config.as_bytes()),
+            (layer_name, &layer),
+            ("manifest.json", manifest.as_bytes()),
+        ];
+        for (name, bytes) in files {
+            let entry = raw::file(name, 0o644, bytes);
+            tar.extend(entry.header);
+            tar.extend(entry.data);
+            tar.resize(tar.len().next_multiple_of(512), 0);
+        }
+        tar.extend([0; 1024]);
+        tar
+    };
+    let spec = format!("{OWN}images: [{{name: 'saved:4', dockerArchive: saved.tar}}]");
+    bench.put(
+        "saved.tar",
+        &tar("layer.tar.gz", &manifest.replace(&names[1], "layer.tar.gz")),
+    );
+    bench.refuses(&spec, 3, &["layer.tar.gz is compressed and not named by its digest"]);
+    bench.put("saved.tar", &tar(&names[1], &manifest));
+    bench.build(&spec).ok();
+    bench.run(&["extract", "out/b.tar.gz", "out"]).ok();
+    let blobs = bench.path("out/quantykube-0.1.0-linux-amd64/images");
+    assert!(fs::read(blobs.join(&names[1])).unwrap() == layer);
+    let types: Vec<String> = fs::read_dir(blobs.join("blobs/sha256"))
+        .unwrap()
+        .filter_map(|blob| serde_json::from_slice::<Value>(&fs::read(blob.unwrap().path()).unwrap()).ok())
+        .filter_map(|document| document["layers"][0]["mediaType"].as_str().map(String::from))
+        .collect();
+    assert_eq!(types, [format!("{OCI}.layer.v1.tar+gzip")]);
 }

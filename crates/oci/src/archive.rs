@@ -91,6 +91,15 @@ impl Archive {
         }
     }
 
+    /// The first bytes from `offset` on, which say whether something is compressed.
+    pub fn start(&self, offset: u64) -> Result<[u8; 4], Error> {
+        let mut start = [0; 4];
+        match self.file.read_exact_at(&mut start, offset) {
+            Err(error) if error.kind() != std::io::ErrorKind::UnexpectedEof => Err(Error::io(&self.path)(error)),
+            _ => Ok(start),
+        }
+    }
+
     /// A small file, whole.
     pub fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, Error> {
         let malformed = |found: String| Error::Malformed {

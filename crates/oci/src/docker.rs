@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use crate::archive::Archive;
-use crate::image::{DOCUMENT_MAX, OS};
+use crate::image::{DOCUMENT_MAX, OS, check_digest, is_named};
 use crate::wire::{Config, Descriptor, Manifest, OCI_CONFIG, OCI_LAYER, OCI_MANIFEST, Saved};
-use crate::{Blob, Digest, Error, Image, Place};
+use crate::{Blob, Digest, Error, Image, Place, Reference};
 
 /// Finds the image `name` for `architecture` in the archive. Where the archive holds one image without a tag, it is that
-/// one. The layers lie in it uncompressed and are taken so.
-pub fn from_docker_archive(path: &Path, name: &str, architecture: &str) -> Result<Image, Error> {
+/// one. Layers are taken as they lie in it: uncompressed, or as blobs under `blobs/sha256/`.
+pub fn from_docker_archive(path: &Path, name: &Reference, architecture: &str) -> Result<Image, Error> {
     let archive = Archive::open(path)?;
     let malformed = |found: String| Error::Malformed {
         path: path.into(),
@@ -25,7 +25,7 @@ pub fn from_docker_archive(path: &Path, name: &str, architecture: &str) -> Resul
         };
         Error::NoSuchImage {
             path: path.into(),
-            name: name.into(),
+            name: name.to_string(),
             found,
         }
     })?;
@@ -36,7 +36,7 @@ pub fn from_docker_archive(path: &Path, name: &str, architecture: &str) -> Resul
     if config.os != OS || config.architecture != architecture {
         return Err(Error::Platform {
             path: path.into(),
-            name: name.into(),
+            name: name.to_string(),
             found: format!("{}/{}", config.os, config.architecture),
             expected: format!("{OS}/{architecture}"),
         });
@@ -67,7 +67,7 @@ pub fn from_docker_archive(path: &Path, name: &str, architecture: &str) -> Resul
         size: manifest.config.size,
         place: Place::Bytes(config_bytes),
     }];
-    for (layer, digest) in layers.iter().zip(diff_ids) {
+    for (layer, diff_id) in layers.iter().zip(diff_ids) {
         let Some((offset, size)) = archive.find(layer) else {
             return Err(Error::Blob {
                 path: path.into(),
@@ -75,9 +75,29 @@ pub fn from_docker_archive(path: &Path, name: &str, architecture: &str) -> Resul
                 found: "is missing".into(),
             });
         };
-        manifest.layers.push(descriptor(OCI_LAYER, *digest, size));
+        let compression = match archive.start(offset)? {
+            [0x1f, 0x8b, ..] => "+gzip",
+            [0x28, 0xb5, 0x2f, 0xfd] => "+zstd",
+            _ => "",
+        };
+        // A blob is named by its digest; what lies there uncompressed has the digest that the config names.
+        let digest = match layer
+            .strip_prefix("blobs/sha256/")
+            .map(|hex| format!("sha256:{hex}").parse())
+        {
+            Some(Ok(digest)) => digest,
+            _ if compression.is_empty() => *diff_id,
+            _ => {
+                return Err(malformed(format!(
+                    "the layer {layer} is compressed and not named by its digest"
+                )));
+            }
+        };
+        manifest
+            .layers
+            .push(descriptor(&format!("{OCI_LAYER}{compression}"), digest, size));
         blobs.push(Blob {
-            digest: *digest,
+            digest,
             size,
             place: Place::Part {
                 path: path.into(),
@@ -87,6 +107,7 @@ pub fn from_docker_archive(path: &Path, name: &str, architecture: &str) -> Resul
     }
     let bytes = serde_json::to_vec(&manifest).expect("a manifest holds nothing that JSON cannot");
     let digest = Digest::of(&bytes);
+    check_digest(path, name, digest)?;
     blobs.insert(
         0,
         Blob {
@@ -95,7 +116,7 @@ pub fn from_docker_archive(path: &Path, name: &str, architecture: &str) -> Resul
             place: Place::Bytes(bytes),
         },
     );
-    let (name, media_type, architecture) = (name.to_owned(), OCI_MANIFEST.to_owned(), architecture.to_owned());
+    let (name, media_type, architecture) = (name.clone(), OCI_MANIFEST.to_owned(), architecture.to_owned());
     Ok(Image {
         name,
         digest,
@@ -109,10 +130,10 @@ fn tags(saved: &Saved) -> impl Iterator<Item = &str> {
     saved.repo_tags.iter().flatten().map(String::as_str)
 }
 
-fn find<'s>(saved: &'s [Saved], name: &str) -> Option<&'s Saved> {
+fn find<'s>(saved: &'s [Saved], name: &Reference) -> Option<&'s Saved> {
     saved
         .iter()
-        .find(|image| tags(image).any(|tag| tag == name))
+        .find(|image| tags(image).any(|tag| is_named(tag, name)))
         .or(match saved {
             [only] if tags(only).next().is_none() => Some(only),
             _ => None,

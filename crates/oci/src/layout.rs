@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use crate::image::{DOCUMENT_MAX, OS, named_by};
+use crate::image::{DOCUMENT_MAX, OS, check_digest, is_named, named_by};
 use crate::wire::{Config, Descriptor, Index, LayoutMark, Manifest, is_index, is_manifest};
-use crate::{Blob, Digest, Error, Image, Place};
+use crate::{Blob, Digest, Error, Image, Place, Reference};
 
 /// How deep indexes may lie in one another.
 const DEPTH_MAX: usize = 4;
 
 /// Finds the image `name` for `architecture` in the layout. Where the layout names no image and holds one, it is that
 /// one. Of an index with several platforms only the one for `architecture` is taken.
-pub fn from_layout(path: &Path, name: &str, architecture: &str) -> Result<Image, Error> {
+pub fn from_layout(path: &Path, name: &Reference, architecture: &str) -> Result<Image, Error> {
     let layout = Layout { path };
     let mark: LayoutMark = layout.parse("oci-layout", &layout.read(Path::new("oci-layout"))?)?;
     if mark.image_layout_version != "1.0.0" {
@@ -27,6 +27,7 @@ pub fn from_layout(path: &Path, name: &str, architecture: &str) -> Result<Image,
     let index: Index = layout.parse("index.json", &layout.read(Path::new("index.json"))?)?;
     let descriptor = layout.find(&index, name)?;
     let (descriptor, bytes) = layout.manifest_for(descriptor, name, architecture)?;
+    check_digest(path, name, descriptor.digest)?;
     let manifest: Manifest = layout.parse("the manifest", &bytes)?;
 
     let config = layout.document(&manifest.config)?;
@@ -47,7 +48,7 @@ pub fn from_layout(path: &Path, name: &str, architecture: &str) -> Result<Image,
         });
     }
     Ok(Image {
-        name: name.to_owned(),
+        name: name.clone(),
         digest: descriptor.digest,
         media_type: descriptor.media_type,
         architecture: architecture.to_owned(),
@@ -67,8 +68,8 @@ impl Layout<'_> {
         }
     }
 
-    fn platform(&self, name: &str, found: String, architecture: &str) -> Error {
-        let (path, name, expected) = (self.path.into(), name.to_owned(), format!("{OS}/{architecture}"));
+    fn platform(&self, name: &Reference, found: String, architecture: &str) -> Error {
+        let (path, name, expected) = (self.path.into(), name.to_string(), format!("{OS}/{architecture}"));
         Error::Platform {
             path,
             name,
@@ -94,11 +95,11 @@ impl Layout<'_> {
         }
     }
 
-    fn find<'i>(&self, index: &'i Index, name: &str) -> Result<&'i Descriptor, Error> {
+    fn find<'i>(&self, index: &'i Index, name: &Reference) -> Result<&'i Descriptor, Error> {
         let mut named = index
             .manifests
             .iter()
-            .filter(|descriptor| descriptor.names().any(|found| found == name));
+            .filter(|descriptor| descriptor.names().any(|found| is_named(found, name)));
         let anonymous = || match &index.manifests[..] {
             [only] if only.names().next().is_none() => Some(only),
             _ => None,
@@ -114,7 +115,7 @@ impl Layout<'_> {
                 };
                 Error::NoSuchImage {
                     path: self.path.into(),
-                    name: name.into(),
+                    name: name.to_string(),
                     found,
                 }
             }),
@@ -125,7 +126,7 @@ impl Layout<'_> {
     fn manifest_for(
         &self,
         descriptor: &Descriptor,
-        name: &str,
+        name: &Reference,
         architecture: &str,
     ) -> Result<(Descriptor, Vec<u8>), Error> {
         let mut descriptor = descriptor.clone();

@@ -11,6 +11,7 @@ mod error;
 mod image;
 mod layout;
 mod merge;
+mod reference;
 mod wire;
 
 pub use digest::Digest;
@@ -19,3 +20,4 @@ pub use error::Error;
 pub use image::{Blob, Image, Place};
 pub use layout::from_layout;
 pub use merge::{Merged, merge};
+pub use reference::Reference;

@@ -26,9 +26,9 @@ pub fn merge(images: &[Image]) -> Merged {
             let entry = blobs
                 .entry(blob.digest)
                 .or_insert_with(|| (blob.clone(), BTreeSet::new()));
-            entry.1.insert(image.name.clone());
+            entry.1.insert(image.name.to_string());
         }
-        let names = [CONTAINERD_NAME, REF_NAME].map(|key| (key.to_owned(), image.name.clone()));
+        let names = [CONTAINERD_NAME, REF_NAME].map(|key| (key.to_owned(), image.name.to_string()));
         let descriptor = Descriptor {
             annotations: BTreeMap::from(names),
             digest: image.digest,
@@ -40,7 +40,7 @@ pub fn merge(images: &[Image]) -> Merged {
             size: image.blobs[0].size,
             urls: Vec::new(),
         };
-        manifests.insert(image.name.clone(), descriptor);
+        manifests.insert(image.name.to_string(), descriptor);
     }
     let index = Index {
         manifests: manifests.into_values().collect(),
