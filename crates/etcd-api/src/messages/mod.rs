@@ -16,3 +16,6 @@ pub use kv::*;
 pub use lease::*;
 pub use maintenance::*;
 pub use watch::*;
+
+#[cfg(test)]
+mod tests;
