@@ -36,6 +36,14 @@ const PATIENCE: Duration = Duration::from_secs(15);
 pub async fn old(api: &Api, noted: &Noted, tally: &mut Tally) -> Result<()> {
     tally.expect(&[OLD, INITIAL, AT_HEAD, LIVE]);
     let head = noted.dump.revision;
+    // Events are not cached: the API server asks etcd itself, from the next revision on.
+    for version in [1, noted.compacted + 1, head - 2] {
+        let first = first_event(api, &format!("/api/v1/events?watch=1&resourceVersion={version}")).await?;
+        tally.check(OLD, first.contains("410 Expired"), || {
+            format!("events from {version} of {head}: {first}")
+        });
+        tally.answer(format!("watch events from {version}"), first);
+    }
     for (path, resource) in WATCHED {
         let olds = [
             1,
