@@ -8,7 +8,7 @@ use crate::codec::{Malformed, Reader};
 use crate::frame::{FRAME_HEADER_LEN, FrameHeader, LAST, frame_len, parse};
 use crate::layout::{Address, SEGMENT_HEADER_LEN};
 use crate::record::{Record, read_prefix, read_record};
-use crate::recovery::unparsable;
+use crate::recovery::{read_padded, unparsable};
 use crate::{Change, ChangeKind, Error, Revision, Store, ValueRef, Version};
 
 /// Bytes read at once where frames follow each other.
@@ -113,10 +113,7 @@ impl Store {
                 return Ok(bytes);
             }
         }
-        let mut bytes = vec![0; wanted];
-        self.disk
-            .read_at(offset, &mut bytes)
-            .map_err(Error::io("reading the history"))?;
+        let bytes = read_padded(&*self.disk, offset, wanted)?;
         *window = Window {
             at: offset,
             bytes: Bytes::from(bytes),

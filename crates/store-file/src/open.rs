@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::disk::{create_temporary, publish_temporary};
-use crate::layout::{HEADER_AT, Header, SEGMENT_HEADER_LEN, SLOTS_AT, SegmentHeader, SegmentKind, fresh_tag};
+use crate::layout::{
+    HEADER_AT, Header, SEGMENT_HEADER_LEN, SLOTS_AT, SegmentHeader, SegmentKind, end_of_log, fresh_tag,
+};
 use crate::recovery::{Recovered, recover};
 use crate::store::Open;
 use crate::upkeep::Upkeep;
@@ -77,6 +79,14 @@ impl Store {
         };
         let writer = Writer::start(Arc::clone(&disk), durable, tuning.threaded, tuning.idle)?;
         let upkeep = Upkeep::new(&recovered);
+        let mut space = recovered.space;
+        let mut tail = recovered.tail;
+        let (sequence, _) = end_of_log(tail, space.segment_bytes());
+        if !space.reserve_again(sequence)? {
+            // Left as it is: the next frame begins a new segment, in space that is reserved.
+            tail = (sequence + 1) * space.segment_bytes();
+        }
+        space.reserve_spare()?;
         let mut lease_keys: HashMap<i64, BTreeSet<Box<[u8]>>> = HashMap::new();
         for entry in recovered.index.entries() {
             if entry.latest().lease != 0 {
@@ -90,13 +100,13 @@ impl Store {
             tuning,
             header: recovered.header,
             index: recovered.index,
-            space: recovered.space,
+            space,
             recent: Default::default(),
             revisions: recovered.revisions,
             head: recovered.head,
             compacted: recovered.compacted,
             seq: recovered.seq,
-            tail: recovered.tail,
+            tail,
             tag: recovered.tag,
             open: Open::default(),
             leases: recovered.leases,
@@ -132,5 +142,13 @@ fn clean(disk: &dyn Disk, recovered: &Recovered) -> Result<(), Error> {
             .map_err(Error::io("cutting the torn tail"))?;
     }
     // Synced in any case: what was read may be in the kernel's memory only, after a kill of the process before.
-    disk.sync_data().map_err(Error::io("syncing the store file"))
+    disk.sync_data().map_err(Error::io("syncing the store file"))?;
+    if recovered.stale_headers.is_empty() {
+        return Ok(());
+    }
+    let page = recovered.header.encode();
+    for at in &recovered.stale_headers {
+        disk.write_at(*at, &page).map_err(Error::io("writing the header"))?;
+    }
+    disk.sync_data().map_err(Error::io("syncing the header"))
 }

@@ -55,7 +55,13 @@ impl Store {
 /// Reads a value from the file; `offset` is that of the checksum before it, which is compared.
 pub(crate) fn read_value(disk: &dyn Disk, offset: u64, len: usize) -> Result<Bytes, Error> {
     let mut bytes = vec![0; len + 4];
-    disk.read_at(offset, &mut bytes).map_err(Error::io("reading a value"))?;
+    disk.read_at(offset, &mut bytes).map_err(|source| match source.kind() {
+        std::io::ErrorKind::UnexpectedEof => Error::damaged(offset, "the file ends before this value does"),
+        _ => Error::Io {
+            what: "reading a value",
+            source,
+        },
+    })?;
     let bytes = Bytes::from(bytes);
     check_value(&bytes, offset)?;
     Ok(bytes.slice(4..))

@@ -41,11 +41,20 @@ pub(crate) struct Segment {
     pub(crate) max_revision: i64,
 }
 
+/// Space to be given back to the medium.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Release {
+    Cut { len: u64 },
+    Punch { at: u64, len: u64 },
+}
+
 /// The slots of the file and the segments of the log.
 pub(crate) struct Space {
     disk: Arc<dyn Disk>,
     segment_bytes: u32,
     slots: Vec<Slot>,
+    /// Number of free slots whose space is reserved.
+    reserved: u64,
     log: BTreeMap<u64, Segment>,
     /// Slots the checkpoint in force takes.
     checkpoint: Vec<u32>,
@@ -64,6 +73,7 @@ impl Space {
             disk,
             segment_bytes,
             slots: Vec::new(),
+            reserved: 0,
             log: BTreeMap::new(),
             checkpoint: Vec::new(),
             making: Vec::new(),
@@ -96,9 +106,7 @@ impl Space {
     }
 
     pub(crate) fn add_segment(&mut self, sequence: u64, segment: Segment) {
-        if let Some(slot) = self.slots.get_mut(segment.slot as usize) {
-            *slot = Slot::Log;
-        }
+        self.set(segment.slot, Slot::Log);
         self.used += u64::from(segment.used);
         self.live += segment.live;
         self.log.insert(sequence, segment);
@@ -132,9 +140,14 @@ impl Space {
         Some(self.slot_at(segment.slot) + address % self.segment_bytes())
     }
 
-    fn reserved(&self) -> u64 {
-        let reserved = |slot: &&Slot| **slot == Slot::Free { reserved: true };
-        self.slots.iter().filter(reserved).count() as u64
+    /// Changes what a slot is used for.
+    fn set(&mut self, slot: u32, becomes: Slot) {
+        let reserved = Slot::Free { reserved: true };
+        if let Some(slot) = self.slots.get_mut(slot as usize) {
+            self.reserved -= u64::from(*slot == reserved);
+            self.reserved += u64::from(becomes == reserved);
+            *slot = becomes;
+        }
     }
 
     /// Slots that must stay free after an ordinary transaction: for deletes and copies, and for the next checkpoint.
@@ -151,17 +164,37 @@ impl Space {
                 return Err(no_space);
             }
         }
-        if slots == 0 {
-            return Ok(());
-        }
         let wanted = slots + if spare { 0 } else { self.spare() };
         self.reserve_slots(wanted, no_space)
     }
 
+    /// Reserves the spare, as far as there is room: a store on a full medium opens too.
+    pub(crate) fn reserve_spare(&mut self) -> Result<(), Error> {
+        match self.reserve(0, 0, false) {
+            Err(Error::NoSpace { .. }) => Ok(()),
+            reserved => reserved,
+        }
+    }
+
+    /// Reserves the space of a segment of the log once more: after a crash the medium may have forgotten it. False if
+    /// there is no room.
+    pub(crate) fn reserve_again(&mut self, sequence: u64) -> Result<bool, Error> {
+        let Some(segment) = self.log.get(&sequence) else {
+            return Ok(false);
+        };
+        match self.disk.allocate(self.slot_at(segment.slot), self.segment_bytes()) {
+            Ok(()) => Ok(true),
+            Err(error) if is_full(&error) => Ok(false),
+            Err(source) => Err(Error::Io {
+                what: "reserving space",
+                source,
+            }),
+        }
+    }
+
     fn reserve_slots(&mut self, wanted: u64, no_space: Error) -> Result<(), Error> {
-        let mut reserved = self.reserved();
         let mut next = 0;
-        while reserved < wanted {
+        while self.reserved < wanted {
             let slot = self.slots[next..]
                 .iter()
                 .position(|slot| *slot == Slot::Free { reserved: false })
@@ -177,11 +210,9 @@ impl Space {
                 }
             }
             if slot == self.slots.len() {
-                self.slots.push(Slot::Free { reserved: true });
-            } else {
-                self.slots[slot] = Slot::Free { reserved: true };
+                self.slots.push(Slot::Free { reserved: false });
             }
-            reserved += 1;
+            self.set(slot as u32, Slot::Free { reserved: true });
             next = slot + 1;
         }
         Ok(())
@@ -193,7 +224,7 @@ impl Space {
             .slots
             .iter()
             .position(|slot| *slot == Slot::Free { reserved: true })?;
-        self.slots[slot] = becomes;
+        self.set(slot as u32, becomes);
         Some(slot as u32)
     }
 
@@ -231,7 +262,7 @@ impl Space {
     /// Names the slots of the checkpoint in force, as found at the start.
     pub(crate) fn set_checkpoint(&mut self, slots: Vec<u32>) {
         for slot in &slots {
-            self.slots[*slot as usize] = Slot::Checkpoint;
+            self.set(*slot, Slot::Checkpoint);
         }
         self.checkpoint = slots;
     }
@@ -239,7 +270,7 @@ impl Space {
     /// Gives up the checkpoint in the making.
     pub(crate) fn abandon_checkpoint(&mut self) {
         for slot in std::mem::take(&mut self.making) {
-            self.slots[slot as usize] = Slot::Free { reserved: true };
+            self.set(slot, Slot::Free { reserved: true });
         }
     }
 
@@ -247,7 +278,7 @@ impl Space {
     pub(crate) fn install_checkpoint(&mut self) {
         let made = std::mem::take(&mut self.making);
         for slot in std::mem::replace(&mut self.checkpoint, made) {
-            self.slots[slot as usize] = Slot::Free { reserved: true };
+            self.set(slot, Slot::Free { reserved: true });
         }
     }
 
@@ -256,33 +287,35 @@ impl Space {
         if let Some(segment) = self.log.remove(&sequence) {
             self.used -= u64::from(segment.used);
             self.live -= segment.live;
-            self.slots[segment.slot as usize] = Slot::Free { reserved: true };
+            self.set(segment.slot, Slot::Free { reserved: true });
         }
     }
 
-    /// Free slots that need not stay reserved: those at the file's end, to be cut off (the new number of slots), and
-    /// the highest others, to be punched. Up to two more than the spare stay.
-    pub(crate) fn release(&mut self) -> (Option<usize>, Vec<u32>) {
+    /// What to give back next, if more free slots are reserved than the spare and one: those at the file's end are cut
+    /// off, then the highest others are punched.
+    pub(crate) fn release(&mut self) -> Option<Release> {
         let keep = self.spare() + 1;
-        let mut free = self.reserved();
-        let (mut cut, mut punched) = (None, Vec::new());
-        for slot in (0..self.slots.len()).rev() {
-            let at_end = slot + 1 == self.slots.len();
-            match self.slots[slot] {
-                Slot::Free { reserved } if at_end && (!reserved || free > keep) => {
-                    free -= u64::from(reserved);
-                    self.slots.pop();
-                    cut = Some(self.slots.len());
-                }
-                Slot::Free { reserved: true } if free > keep => {
-                    free -= 1;
-                    self.slots[slot] = Slot::Free { reserved: false };
-                    punched.push(slot as u32);
-                }
-                _ => {}
-            }
+        let before = self.slots.len();
+        while let Some(Slot::Free { reserved }) = self.slots.last()
+            && (!reserved || self.reserved > keep)
+        {
+            self.reserved -= u64::from(*reserved);
+            self.slots.pop();
         }
-        (cut, punched)
+        if self.slots.len() < before {
+            let len = self.slot_at(self.slots.len() as u32);
+            return Some(Release::Cut { len });
+        }
+        if self.reserved <= keep {
+            return None;
+        }
+        let free = |slot: &Slot| *slot == Slot::Free { reserved: true };
+        let slot = self.slots.iter().rposition(free)? as u32;
+        self.set(slot, Slot::Free { reserved: false });
+        Some(Release::Punch {
+            at: self.slot_at(slot),
+            len: self.segment_bytes(),
+        })
     }
 
     /// Bytes of log and checkpoints in the file, dead ones included: what the quota limits.
@@ -355,6 +388,7 @@ mod tests {
         space.begin_segment(1, 1).unwrap();
         space.update(1, |segment| segment.used = 8000);
         space.reserve(0, 2000, false).unwrap();
+        assert_eq!(space.slots.len(), 3, "the spare is there");
         assert!(matches!(space.reserve(0, 2001, false), Err(Error::NoSpace { .. })));
         space.reserve(0, 2001, true).unwrap();
     }
@@ -370,10 +404,19 @@ mod tests {
         for sequence in [1, 2, 3, 4, 5, 6, 8, 9, 10] {
             space.free_segment(sequence);
         }
-        let (cut, punched) = space.release();
-        assert_eq!(cut, Some(7));
-        assert_eq!(punched, [5, 4, 3]);
+        let at = |slot: u64| SLOTS_AT + slot * 8192;
+        let punch = |slot| Release::Punch {
+            at: at(slot),
+            len: 8192,
+        };
+        let released: Vec<Release> = std::iter::from_fn(|| space.release()).collect();
+        assert_eq!(released, [Release::Cut { len: at(7) }, punch(5), punch(4), punch(3)]);
         assert_eq!(space.allocated(), SLOTS_AT + 4 * 8192);
-        assert_eq!(space.release(), (None, vec![]));
+        space.reserve(4, 0, true).unwrap();
+        assert_eq!(
+            space.allocated(),
+            SLOTS_AT + 5 * 8192,
+            "a punched slot is reserved again"
+        );
     }
 }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub(crate) use scan::{Slots, read_headers, read_segment, scan_slots};
+pub(crate) use scan::{Slots, read_headers, read_padded, read_segment, scan_slots};
 
 use crate::checkpoint::{End, read_frames, read_keys, read_revisions, read_segments};
 use crate::codec::{Malformed, Reader};
@@ -56,6 +56,8 @@ pub(crate) struct Recovered {
     pub(crate) replayed_from: Address,
     /// Bytes of the file to be overwritten with zeros, and synced, before anything is written.
     pub(crate) clean: Vec<(u64, u64)>,
+    /// Header copies to be brought to the newest before what an older one names is used for something else.
+    pub(crate) stale_headers: Vec<u64>,
 }
 
 /// Damage at an offset, for a payload whose checksum is right but which does not parse.
@@ -90,6 +92,7 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, quota: u64) -> Result<Recovered, Err
         last_checkpoint: slots.last_checkpoint.max(header.checkpoint),
         replayed_from: 0,
         clean: Vec::new(),
+        stale_headers: headers.stale,
         header,
     };
     if state.header.checkpoint == 0 {

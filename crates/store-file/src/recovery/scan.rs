@@ -12,6 +12,8 @@ use crate::{Disk, Error};
 /// The header in force, and what the mark says was synced.
 pub(crate) struct Headers {
     pub(crate) newest: Header,
+    /// Where a copy stands that is not the newest.
+    pub(crate) stale: Vec<u64>,
     pub(crate) mark: u64,
 }
 
@@ -20,8 +22,10 @@ pub(crate) fn read_padded(disk: &dyn Disk, at: u64, len: usize) -> Result<Vec<u8
     let file = disk.len().map_err(Error::io("reading the store file's length"))?;
     let there = file.saturating_sub(at).min(len as u64) as usize;
     let mut bytes = vec![0; len];
-    disk.read_at(at, &mut bytes[..there])
-        .map_err(Error::io("reading the store file"))?;
+    if there > 0 {
+        disk.read_at(at, &mut bytes[..there])
+            .map_err(Error::io("reading the store file"))?;
+    }
     Ok(bytes)
 }
 
@@ -31,23 +35,21 @@ pub(crate) fn read_segment(disk: &dyn Disk, at: u64, segment_bytes: u32) -> Resu
 }
 
 pub(crate) fn read_headers(disk: &dyn Disk) -> Result<Headers, Error> {
-    let mut newest: Option<Header> = None;
+    let mut copies = Vec::new();
     for at in HEADER_AT {
-        let copy = Header::decode(&read_padded(disk, at, HEADER_LEN)?)?;
-        if let Some(copy) = copy
-            && newest.as_ref().is_none_or(|newest| newest.generation < copy.generation)
-        {
-            newest = Some(copy);
-        }
+        copies.push((at, Header::decode(&read_padded(disk, at, HEADER_LEN)?)?));
     }
-    let Some(newest) = newest else {
+    let whole = copies.iter().filter_map(|(_, copy)| copy.as_ref());
+    let Some(newest) = whole.max_by_key(|copy| copy.generation).cloned() else {
         return Err(Error::damaged(
             0,
             "neither header copy is whole: not a store file, or damaged in both places",
         ));
     };
     let mark = decode_mark(&read_padded(disk, MARK_AT, MARK_LEN)?);
-    Ok(Headers { newest, mark })
+    let is_stale = |(_, copy): &&(u64, Option<Header>)| copy.as_ref() != Some(&newest);
+    let stale = copies.iter().filter(is_stale).map(|(at, _)| *at).collect();
+    Ok(Headers { newest, stale, mark })
 }
 
 /// A segment of the log as its slot's header says.

@@ -194,6 +194,9 @@ fn an_import_reads_at_its_head_and_goes_on() {
         (5, 11, 1)
     );
     assert_eq!(store.value(&version).unwrap(), records[3].value);
+    // Its own revision is told to a watcher from there: what still has the version of the head.
+    let told = changes(&store, 9000, 9000);
+    assert!(told.is_empty(), "no record was modified at the head");
     let next = put(&mut store, "/registry/00003", "new", 0);
     assert_eq!((next.create, next.modified.main, next.version), (5, 9001, 4));
     assert_eq!(store.untouched_import(), None);
@@ -226,4 +229,68 @@ fn an_import_given_up_leaves_nothing() {
         Import::create(&path, options().identity, 9),
         Err(Error::Exists { .. })
     ));
+}
+
+#[test]
+fn the_changes_of_an_imports_head_are_those_it_still_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.qks");
+    let mut import = Import::create(&path, options().identity, 7).unwrap();
+    for (key, modified) in [("a", 7), ("b", 6), ("c", 7)] {
+        let record = Record {
+            key: Bytes::from(key),
+            value: Bytes::from(format!("value of {key}")),
+            create: 2,
+            modified,
+            version: 1,
+            lease: 0,
+        };
+        import.push(&record).unwrap();
+    }
+    import.finish().unwrap().publish().unwrap();
+    let mut store = Store::open(&path, options()).unwrap();
+    put(&mut store, "a", "new", 0);
+    let expected = [
+        (7, "a", Some("value of a")),
+        (7, "c", Some("value of c")),
+        (8, "a", Some("new")),
+    ]
+    .map(|(revision, key, value)| (revision, key.to_owned(), value.map(str::to_owned)));
+    assert_eq!(changes(&store, 7, 8), expected);
+}
+
+#[test]
+fn commits_that_come_while_a_sync_runs_are_one_group() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.qks");
+    let mut store = Store::create(&path, options()).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    store.on_durable(Box::new(move |durable| tell.send(durable.unwrap()).unwrap()));
+    let mut last = 0;
+    for n in 0..2000u32 {
+        let key = Bytes::from(format!("{n:05}"));
+        let mut transaction = store.begin(1, 1000, false).unwrap();
+        transaction.put(key, Bytes::from(vec![1; 900]), 0);
+        last = transaction.commit().unwrap().seq;
+    }
+    while told.recv().unwrap().seq < last {}
+    assert_eq!(
+        store.durable(),
+        Durable {
+            seq: last,
+            revision: 2001
+        }
+    );
+    let stats = store.stats();
+    assert!(stats.syncs < 1000, "{} syncs for 2000 commits: no groups", stats.syncs);
+    assert!(stats.bytes_written > 2000 * 900);
+    assert_eq!(stats.sync_buckets.len(), 14);
+}
+
+#[test]
+fn a_store_may_change_threads() {
+    fn is_send<T: Send>() {}
+    is_send::<Store>();
+    is_send::<Import>();
+    is_send::<Frozen>();
 }

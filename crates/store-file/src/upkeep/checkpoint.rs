@@ -66,14 +66,17 @@ impl Store {
                 Ok(step)
             }
             Ok(None) => Ok(Step::Worked),
-            Err(Error::NoSpace { .. }) => {
-                // Given up: what it took is free again once its last write is done, and it is tried anew after as much
-                // log again.
+            Err(error) => {
+                // Given up. What was queued for its slots is written before anything that is queued later; it is tried
+                // anew after as much log again.
                 self.space.abandon_checkpoint();
+                self.upkeep.release_after = Some(making.ticket);
                 self.upkeep.replayed_from = self.tail;
-                Ok(Step::Idle)
+                match error {
+                    Error::NoSpace { .. } => Ok(Step::Idle),
+                    error => Err(error),
+                }
             }
-            Err(error) => Err(error),
         }
     }
 
@@ -187,8 +190,6 @@ impl Store {
                 ControlFlow::Break(())
             }
         });
-        // A payload ends with the slice: the next one's first key may come before the last one here, were a key put in
-        // between shared with it.
         let rest = keys.take();
         if !rest.is_empty() {
             payloads.push(rest);

@@ -5,7 +5,7 @@ use crate::codec::{Malformed, Reader};
 use crate::frame::{FRAME_HEADER_LEN, Kind, frame_len, parse};
 use crate::layout::{Address, SEGMENT_HEADER_LEN, end_of_log};
 use crate::record::{Put, Record, put_copy, read_copy, read_prefix, read_record};
-use crate::recovery::unparsable;
+use crate::recovery::{read_padded, unparsable};
 use crate::space::weight;
 use crate::{Error, Revision, Store};
 
@@ -113,10 +113,10 @@ impl Store {
         let base = sequence * self.space.segment_bytes();
         let mut window = WINDOW.min(used - at);
         let offset = self.space.offset(base + at as u64).ok_or(Error::Gone)?;
-        let mut bytes = self.read_window(offset, window)?;
+        let mut bytes = read_padded(&*self.disk, offset, window)?;
         if parse(&bytes, 0).is_none() && window < used - at {
             window = used - at;
-            bytes = self.read_window(offset, window)?;
+            bytes = read_padded(&*self.disk, offset, window)?;
         }
         let target = (self.space.segment_bytes() as usize / 8).min(64 << 10);
         let mut done = 0;
@@ -132,14 +132,6 @@ impl Store {
             return Err(Error::damaged(offset, "a frame of the log is not whole"));
         }
         Ok(at + done)
-    }
-
-    fn read_window(&self, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
-        let mut bytes = vec![0; len];
-        self.disk
-            .read_at(offset, &mut bytes)
-            .map_err(Error::io("reading a segment"))?;
-        Ok(bytes)
     }
 
     /// Adds a frame's live records to the batch, writing it out whenever it is full. The error is None for a payload

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::recovery::Recovered;
-use crate::space::weight;
+use crate::space::{Release, weight};
 use crate::writer::Job;
 use crate::{Error, Store};
 
@@ -138,19 +138,15 @@ impl Store {
         if self.writer.shared().jobs_synced() < ticket {
             return Ok(Step::Waits);
         }
-        self.upkeep.release_after = None;
-        let (cut, punched) = self.space.release();
-        let failed = Error::io("giving space back");
-        if let Some(slots) = cut {
-            let len = self.space.slot_at(slots as u32);
-            self.disk.set_len(len).map_err(failed)?;
+        match self.space.release() {
+            None => {
+                self.upkeep.release_after = None;
+                return Ok(Step::Idle);
+            }
+            Some(Release::Cut { len }) => self.disk.set_len(len),
+            Some(Release::Punch { at, len }) => self.disk.punch_hole(at, len).map(|_| ()),
         }
-        for slot in punched {
-            let at = self.space.slot_at(slot);
-            self.disk
-                .punch_hole(at, self.space.segment_bytes())
-                .map_err(Error::io("giving space back"))?;
-        }
+        .map_err(Error::io("giving space back"))?;
         Ok(Step::Worked)
     }
 }
