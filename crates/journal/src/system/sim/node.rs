@@ -127,10 +127,10 @@ impl Node {
         }
         let wanted = self.manifest(tree);
         match (&mut self.api_server, wanted) {
-            (Some(server), wanted) if wanted.as_ref() != Some(&server.manifest) => {
-                if self.kubelet_stops && server.stopping.is_none() {
-                    server.stopping = Some(now + STOPS_IN);
-                }
+            (Some(server), wanted)
+                if wanted.as_ref() != Some(&server.manifest) && self.kubelet_stops && server.stopping.is_none() =>
+            {
+                server.stopping = Some(now + STOPS_IN);
             }
             (None, Some(manifest)) => {
                 self.next_pid += 1;
