@@ -107,17 +107,22 @@ fn there_and_back_and_there_again() {
         "a list's resourceVersion went back"
     );
     compare_after_undo(&before, &written_on_store, &back);
-    let value = bench.node.etcdctl(&["get", "/registry/configmaps/moves/born-on-store"]);
-    assert!(
-        value.contains("where"),
-        "what was written on the store is in etcd: {value:?}"
-    );
-    assert_eq!(bench.node.etcdctl(&["get", "/registry/secrets/moves/s0"]), "");
+    let in_etcd = |key: &str| {
+        let found = bench.node.etcdctl(&["get", key, "--prefix", "--write-out=json"]);
+        let found: Value = serde_json::from_str(&found).unwrap();
+        found["count"].as_u64().unwrap_or(0)
+    };
     assert_eq!(
-        bench.node.etcdctl(&["get", "quantykube", "--prefix"]),
-        "",
-        "no key of ours is left"
+        in_etcd("/registry/configmaps/moves/born-on-store"),
+        1,
+        "what was written on the store is in etcd"
     );
+    assert_eq!(
+        in_etcd("/registry/secrets/moves/s0"),
+        0,
+        "what was deleted on the store is not in etcd"
+    );
+    assert_eq!(in_etcd("quantykube"), 0, "no key of ours is left");
     // An object written on the store has a new number; the store's is answered with a conflict. An untouched one keeps it.
     let c2 = &written_on_store.objects["configmaps moves/c2"].text;
     assert!(!replace(&bench, c2, "number-of-the-store"));
