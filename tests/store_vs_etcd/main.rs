@@ -5,14 +5,18 @@
 //! - `random`: a seeded stream of requests with watches running; prints its seed, `QUANTYKUBE_SEED` repeats one.
 //! - `watches`, `leases`: what needs time, streams or restarts.
 //! - `commands`: etcdctl against both.
+//! - `pages`: health, version and metrics over plain HTTP.
+//! - `edges`: unknown methods, thousands of streams cancelled at once, what systemd is told.
 //! - `secure`: certificates, and their renewal.
 //! - `kills`: kill -9 under load, on etcd first.
 
 mod calls;
 mod cases;
 mod commands;
+mod edges;
 mod kills;
 mod leases;
+mod pages;
 mod random;
 mod secure;
 mod servers;

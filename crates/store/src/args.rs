@@ -1,5 +1,6 @@
 //! The command line: what was typed ([`Args`]) and what the server can use ([`Config`]).
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,15 +38,15 @@ pub struct Args {
 
     /// The server's certificate chain (PEM)
     #[arg(long, value_name = "FILE", env = "QUANTYKUBE_STORE_CERT_FILE")]
-    cert_file: Option<PathBuf>,
+    cert_file: Option<OsString>,
 
     /// The certificate's key (PEM)
     #[arg(long, value_name = "FILE", env = "QUANTYKUBE_STORE_KEY_FILE")]
-    key_file: Option<PathBuf>,
+    key_file: Option<OsString>,
 
     /// The certificate authorities that client certificates must come from (PEM)
     #[arg(long, value_name = "FILE", env = "QUANTYKUBE_STORE_TRUSTED_CA_FILE")]
-    trusted_ca_file: Option<PathBuf>,
+    trusted_ca_file: Option<OsString>,
 
     /// Refuse clients without a certificate of --trusted-ca-file
     #[arg(
@@ -128,13 +129,17 @@ impl Args {
     /// Checks what was typed.
     pub fn config(self) -> Result<Config, Failure> {
         let listen = address("--listen", &self.listen)?;
-        let tls = match (self.cert_file, self.key_file) {
+        // A variable set to nothing is as good as none.
+        let given = |path: Option<OsString>| path.filter(|path| !path.is_empty()).map(PathBuf::from);
+        let (cert_file, key_file) = (given(self.cert_file), given(self.key_file));
+        let trusted_ca_file = given(self.trusted_ca_file);
+        let tls = match (cert_file, key_file) {
             (Some(cert), Some(key)) => Some(TlsFiles {
                 cert,
                 key,
-                client_ca: self.trusted_ca_file,
+                client_ca: trusted_ca_file,
             }),
-            (None, None) if self.trusted_ca_file.is_none() && !self.client_cert_auth => None,
+            (None, None) if trusted_ca_file.is_none() && !self.client_cert_auth => None,
             _ => {
                 return Err(usage("TLS needs both a certificate and its key").hint("give --cert-file and --key-file"));
             }

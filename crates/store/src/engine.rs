@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 
 use quantykube_etcd_api::ResponseHeader;
 use quantykube_store_file::{Durable, Identity, Store};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::clock;
 use crate::mvcc::{Error, Limits, Mvcc};
@@ -25,6 +25,7 @@ pub struct Engine {
     gate: Gate,
     synced: Arc<Synced>,
     identity: Identity,
+    stopping: watch::Sender<bool>,
 }
 
 /// What the writer thread tells.
@@ -100,7 +101,21 @@ impl Engine {
             gate,
             synced,
             identity,
+            stopping: watch::Sender::new(false),
         })
+    }
+
+    /// Tells streams that end only with the server to end.
+    pub fn stop(&self) {
+        self.stopping.send_replace(true);
+        if let Ok(mut state) = self.lock() {
+            state.watch_close_all();
+        }
+    }
+
+    /// Waits until the server stops.
+    pub async fn stopping(&self) {
+        let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 
     /// The state, with everything published that is synced by now.

@@ -3,6 +3,7 @@
 mod args;
 mod clock;
 mod engine;
+mod log;
 mod mvcc;
 mod notify;
 mod rpc;

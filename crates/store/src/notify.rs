@@ -1,5 +1,6 @@
 //! What systemd is told of a service of Type=notify.
 
+use crate::log::log;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
@@ -14,6 +15,6 @@ pub fn notify(state: &str) {
     };
     let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
     if let Err(error) = sent {
-        eprintln!("warning: cannot tell systemd {state}: {error}");
+        log!(warning, "cannot tell systemd {state}: {error}");
     }
 }

@@ -102,7 +102,8 @@ impl Hasher {
         });
         self.next_key = next;
         if self.next_key.is_none() {
-            self.old.sort_unstable_by_key(|(_, version)| std::cmp::Reverse(version.modified));
+            self.old
+                .sort_unstable_by_key(|(_, version)| std::cmp::Reverse(version.modified));
         }
     }
 

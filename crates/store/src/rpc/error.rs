@@ -4,6 +4,7 @@ use quantykube_etcd_api::errors;
 use tonic::Status;
 
 use crate::engine::chain;
+use crate::log::log;
 use crate::mvcc::Error;
 
 /// etcd's code and text for an error.
@@ -26,7 +27,7 @@ pub fn status(error: Error) -> Status {
         Error::TtlTooLarge => errors::LEASE_TTL_TOO_LARGE,
         Error::Stopped => errors::STOPPED,
         Error::File(error) => {
-            eprintln!("error: {}", chain(&error));
+            log!(error, "{}", chain(&error));
             return Status::data_loss(format!("quantykube-store: {}", chain(&error)));
         }
     };

@@ -1,18 +1,21 @@
 //! `grpc.health.v1.Health`: the server as a whole, under the empty name.
 
-use std::pin::Pin;
+use std::sync::Arc;
 
 use quantykube_etcd_api::health_server::Health;
-use quantykube_etcd_api::{HealthCheckRequest, HealthCheckResponse, ServingStatus};
-use tokio_stream::{Stream, StreamExt};
+use quantykube_etcd_api::{HealthCheckRequest, HealthCheckResponse, ServingStatus, errors};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use crate::engine::Engine;
+
 /// The service.
-pub struct HealthService;
+pub struct HealthService(pub Arc<Engine>);
 
 #[tonic::async_trait]
 impl Health for HealthService {
-    type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
+    type WatchStream = ReceiverStream<Result<HealthCheckResponse, Status>>;
 
     async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
         if !request.get_ref().service.is_empty() {
@@ -29,9 +32,19 @@ impl Health for HealthService {
             false => ServingStatus::ServiceUnknown,
         };
         let first = HealthCheckResponse { status: status as i32 };
-        // It serves until the connection ends with the server.
-        Ok(Response::new(Box::pin(
-            tokio_stream::once(Ok(first)).chain(tokio_stream::pending()),
-        )))
+        let (sender, receiver) = mpsc::channel(1);
+        let engine = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            if sender.send(Ok(first)).await.is_err() {
+                return;
+            }
+            // It serves until it stops; nothing changes in between.
+            tokio::select! {
+                () = engine.stopping() => {}
+                () = sender.closed() => return,
+            }
+            let _ = sender.send(Err(errors::STOPPED.into())).await;
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
     }
 }

@@ -6,6 +6,7 @@ use quantykube_etcd_api::lease_server::Lease;
 use quantykube_etcd_api::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseLeasesRequest,
     LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+    errors,
 };
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
@@ -57,10 +58,15 @@ impl Lease for LeaseService {
         let engine = Arc::clone(&self.0);
         let mut requests = request.into_inner();
         tokio::spawn(async move {
-            while let Some(request) = requests.next().await {
+            loop {
+                let request = tokio::select! {
+                    request = requests.next() => request,
+                    () = engine.stopping() => Some(Err(errors::STOPPED.into())),
+                };
                 let answer = match request {
-                    Ok(request) => keep_alive(&engine, request.id).await,
-                    Err(error) => Err(error),
+                    None => return,
+                    Some(Ok(request)) => keep_alive(&engine, request.id).await,
+                    Some(Err(error)) => Err(error),
                 };
                 let ended = answer.is_err();
                 if sender.send(answer).await.is_err() || ended {

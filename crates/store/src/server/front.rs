@@ -70,7 +70,7 @@ impl Front {
             maintenance: MaintenanceServer::new(rpc::maintenance::MaintenanceService(Arc::clone(engine)))
                 .max_decoding_message_size(limit),
             auth: AuthServer::new(rpc::auth::AuthService(Arc::clone(engine))).max_decoding_message_size(limit),
-            health: HealthServer::new(rpc::health::HealthService).max_decoding_message_size(limit),
+            health: HealthServer::new(rpc::health::HealthService(Arc::clone(engine))).max_decoding_message_size(limit),
             calls: Arc::clone(&pages.calls),
             pages,
         }
@@ -82,14 +82,10 @@ impl Front {
             return self.page(request);
         };
         let Some(call) = self.calls.find(path) else {
+            let kind = request.headers().get("content-type");
             let text = match self.calls.has_service(service) {
                 true => format!("unknown method {method} for service {service}"),
-                false
-                    if request
-                        .headers()
-                        .get("content-type")
-                        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) =>
-                {
+                false if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) => {
                     format!("unknown service {service}")
                 }
                 false => return self.page(request),

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::front::Front;
 use super::tls::Certificates;
+use crate::log::log;
 
 /// Cancelled streams that may wait to be noticed before a client counts as an attacker. API servers cancel thousands of
 /// watches at once when they lose a connection of their own.
@@ -59,7 +60,7 @@ pub async fn clients(
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                eprintln!("warning: cannot accept a connection: {error}");
+                log!(warning, "cannot accept a connection: {error}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -88,7 +89,7 @@ async fn secure(stream: TcpStream, certificates: &Certificates, front: Front, st
         Err(_) => "timed out".to_owned(),
     };
     let peer = peer.map_or_else(|_| "a client".to_owned(), |peer| peer.to_string());
-    eprintln!("warning: TLS handshake with {peer} failed: {error}");
+    log!(warning, "TLS handshake with {peer} failed: {error}");
 }
 
 async fn serve<I>(stream: I, front: Front, mut stop: watch::Receiver<bool>)
@@ -136,7 +137,7 @@ pub async fn pages(listener: TcpListener, front: Front, mut stop: watch::Receive
                 });
             }
             Err(error) => {
-                eprintln!("warning: cannot accept a connection: {error}");
+                log!(warning, "cannot accept a connection: {error}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -23,6 +23,7 @@ use self::tls::Certificates;
 use crate::args::Config;
 use crate::clock;
 use crate::engine::Engine;
+use crate::log::log;
 use crate::mvcc::Limits;
 use crate::notify::notify;
 
@@ -88,8 +89,8 @@ async fn serve(config: &Config) -> Result<(), Failure> {
     for task in [publish(&engine), expire(&engine), maintain(&engine)] {
         tokio::spawn(task);
     }
-    eprintln!("info: {} at revision {revision}", config.data.display());
-    eprintln!("info: ready to serve client requests on {scheme}://{address}");
+    log!(info, "{} at revision {revision}", config.data.display());
+    log!(info, "ready to serve client requests on {scheme}://{address}");
     notify("READY=1");
 
     let mut terminate = signal(SignalKind::terminate()).map_err(signal_failure)?;
@@ -108,10 +109,8 @@ async fn serve(config: &Config) -> Result<(), Failure> {
             )),
         );
     }
-    eprintln!("info: stopping");
-    if let Ok(mut state) = engine.lock() {
-        state.watch_close_all();
-    }
+    log!(info, "stopping");
+    engine.stop();
     drop(front);
     let _ = stop.send(true);
     let _ = tokio::time::timeout(STOP_MAX, ended.recv()).await;
@@ -120,7 +119,7 @@ async fn serve(config: &Config) -> Result<(), Failure> {
         .into_store()
         .close()
         .map_err(|error| file_failure(&config.data, error))?;
-    eprintln!("info: stopped");
+    log!(info, "stopped");
     Ok(())
 }
 
@@ -177,7 +176,7 @@ fn open(path: &Path, quota: u64) -> Result<Store, Failure> {
     };
     let opened = match Store::open(path, options.clone()) {
         Err(store_file::Error::Missing { .. }) => {
-            eprintln!("info: {} does not exist: a new, empty store is made", path.display());
+            log!(info, "{} does not exist: a new, empty store is made", path.display());
             Store::create(path, options)
         }
         opened => opened,

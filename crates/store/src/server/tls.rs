@@ -18,6 +18,7 @@ use rustls::server::WebPkiClientVerifier;
 use tokio_rustls::TlsAcceptor;
 
 use crate::args::TlsFiles;
+use crate::log::log;
 
 /// How often the files are looked at, at most.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -97,11 +98,12 @@ impl Certificates {
             if found != current.stamps {
                 match read(&self.files) {
                     Ok(config) => {
-                        eprintln!("info: certificates changed and were read again");
+                        log!(info, "certificates changed and were read again");
                         current.config = config;
                     }
-                    Err(error) => eprintln!(
-                        "warning: certificates changed and cannot be used, those before stay in use: {}",
+                    Err(error) => log!(
+                        warning,
+                        "certificates changed and cannot be used, those before stay in use: {}",
                         crate::engine::chain(&error)
                     ),
                 }
