@@ -1,6 +1,6 @@
 //! Truncated files and flipped bits: never success, nothing written.
 
-use crate::workbench::{Workbench, tree};
+use crate::workbench::{AMD64, Workbench, elf, tree};
 
 /// xorshift, so that a failure can be seen again.
 struct Random(u64);
@@ -65,6 +65,8 @@ fn flipped_bits() {
         .unwrap_or(20_261_129);
     println!("QUANTYKUBE_SEED={seed}");
     let bench = Workbench::new();
+    // Small, so that many places can be tried.
+    bench.put("quantykube", &elf(AMD64, false, 200_000, 1));
     let whole = std::fs::read(bench.default_bundle()).unwrap();
     let trailer =
         whole.len() - u32::from_le_bytes(whole[whole.len() - 14..whole.len() - 10].try_into().unwrap()) as usize;
@@ -72,7 +74,7 @@ fn flipped_bits() {
     // Every byte of the first header and of the trailer, and anything between.
     let mut places: Vec<usize> = (0..24).chain(trailer..whole.len()).collect();
     let mut random = Random(seed);
-    places.extend((0..150).map(|_| 24 + random.below(trailer - 24)));
+    places.extend((0..250).map(|_| 24 + random.below(trailer - 24)));
     for (index, place) in places.into_iter().enumerate() {
         let mut bad = whole.clone();
         let bit = random.below(8);

@@ -24,7 +24,7 @@ fn at(entries: &[Entry], path: &str) -> usize {
 /// Verifies and extracts an archive that must be refused with `code` while saying `names`; nothing may be written.
 #[track_caller]
 fn refused(archive: &[u8], code: i32, names: &[&str]) {
-    let bench = Workbench::new();
+    let bench = Workbench::bare();
     bench.put("outside/canary", b"as it was");
     bench.put("out/canary", b"as it was");
     bench.put("hostile.tar.gz", archive);
@@ -69,7 +69,7 @@ fn listed(path: &str, names: &[&str]) {
 
 #[test]
 fn the_harmless_one_is_taken() {
-    let bench = Workbench::new();
+    let bench = Workbench::bare();
     bench.put("b.tar.gz", &raw::archive(&raw::entries(&harmless())));
     bench.run(&["verify", "b.tar.gz"]).ok();
     bench.run(&["extract", "b.tar.gz", "out"]).ok();
@@ -364,7 +364,7 @@ fn a_bomb_of_zeros() {
 #[test]
 fn memory_stays_bounded() {
     // 256 MiB of zeros, honestly declared, checked with far less memory than that.
-    let bench = Workbench::new();
+    let bench = Workbench::bare();
     let bundle = raw::archive(&raw::entries(&[named("run", &vec![0; 256 << 20])]));
     bench.put("b.tar.gz", &bundle);
     let script = "ulimit -v 150000 && exec ./quantykube-bundle verify b.tar.gz --jobs 2";

@@ -27,7 +27,7 @@ fn on_a_small_disk(bench: &Workbench, test: &str, size: &str, script: &str) -> O
 
 #[test]
 fn an_extraction_says_what_it_needs_before_it_writes() {
-    let bench = Workbench::new();
+    let bench = Workbench::bare();
     let zeros = vec![0; 64 << 20];
     bench.put("b.tar.gz", &raw::archive(&raw::entries(&[named("run", &zeros)])));
     let test = "an_extraction_says_what_it_needs_before_it_writes";

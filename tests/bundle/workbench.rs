@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
@@ -55,6 +56,15 @@ impl From<Output> for Ran {
 impl Workbench {
     /// With stand-ins for our programs: ELF files of the right shape that nobody runs.
     pub fn new() -> Workbench {
+        static RUNNER: OnceLock<Vec<u8>> = OnceLock::new();
+        let bench = Workbench::bare();
+        bench.put("quantykube", RUNNER.get_or_init(|| elf(AMD64, false, 9 << 20, 1)));
+        bench.put("quantykube-store", &elf(AMD64, false, 300_000, 2));
+        bench
+    }
+
+    /// Without programs to pack.
+    pub fn bare() -> Workbench {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let bench = Workbench { folder };
@@ -63,8 +73,6 @@ impl Workbench {
         if fs::hard_link(&program, bench.path("quantykube-bundle")).is_err() {
             fs::copy(&program, bench.path("quantykube-bundle")).unwrap();
         }
-        bench.put("quantykube", &elf(AMD64, false, 9 << 20, 1));
-        bench.put("quantykube-store", &elf(AMD64, false, 300_000, 2));
         fs::create_dir(bench.path("out")).unwrap();
         bench
     }
