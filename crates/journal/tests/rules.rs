@@ -1,11 +1,10 @@
 //! What a move does when something goes wrong or someone asks it to end: who is put back, who stays, and which code.
 
-use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
 use quantykube_base::Exit;
-use quantykube_journal::system::sim::trial::Silent;
+use quantykube_journal::system::sim::trial::{Silent, Trial};
 use quantykube_journal::system::sim::{Program, Sim, Writes};
 use quantykube_journal::{Ending, Error, Interrupt, Journals, Outcome, Status, System};
 
@@ -185,72 +184,25 @@ fn an_api_server_that_is_not_stopped_is_asked_to_end() {
 
 #[test]
 fn every_effect_that_fails_once_ends_right() {
-    for (plan, machine) in [
-        (install(), node(Writes::WhenListening)),
-        (undo(), moved_node(Writes::WhenListening)),
-    ] {
-        let mut whole = machine.clone();
-        run(&mut whole, &plan).unwrap();
-        let (from, to) = (machine.effects(), whole.effects());
-        let (mut back, mut moved, mut open) = (0, 0, 0);
-        for at in from + 1..=to {
-            for kind in [ErrorKind::Other, ErrorKind::StorageFull] {
-                let mut sim = machine.clone();
-                let side = sim.serving();
-                sim.fail_at = Some((at, kind));
-                let effect = whole.trace[at as usize - 1].clone();
-                let outcome = run(&mut sim, &plan);
-                assert!(sim.has_failed(), "effect {at} ({effect}) has not failed: {outcome:?}");
-                let outcome = match outcome {
-                    Ok(outcome) => outcome,
-                    // The journal itself could not be written: nothing was begun, or the move is open.
-                    Err(Error::System(_) | Error::Begin(_)) => match resume(&mut sim) {
-                        Err(Error::NoOpenMove) => {
-                            sim.pass(Duration::from_secs(10));
-                            assert!(sim.serving().is_some() && sim.node.violations.is_empty(), "{effect}");
-                            continue;
-                        }
-                        resumed => resumed.unwrap_or_else(|error| panic!("{effect} failed: {error:?}")),
-                    },
-                    Err(error) => panic!("{effect} failed: {error:?}"),
-                };
-                sim.pass(Duration::from_secs(10));
-                assert_eq!(sim.node.violations, Vec::<String>::new(), "{effect} failed");
-                match (outcome.ending, outcome.exit) {
-                    (Ending::AsBefore, Exit::Failed | Exit::NoSpace) => {
-                        assert_eq!(sim.serving(), side, "{effect} failed: {outcome:?}");
-                        assert_eq!(
-                            outcome.exit == Exit::NoSpace,
-                            kind == ErrorKind::StorageFull,
-                            "{outcome:?}"
-                        );
-                        back += 1;
-                    }
-                    (Ending::Moved, Exit::Done) => {
-                        assert_eq!(sim.serving(), whole.serving(), "{effect} failed: {outcome:?}");
-                        moved += 1;
-                    }
-                    // Past the point of no return: a resume finishes it.
-                    (Ending::Stuck, Exit::Stuck) => {
-                        let resumed = resume(&mut sim).unwrap();
-                        assert_eq!(
-                            resumed.ending,
-                            Ending::Moved,
-                            "{effect} failed: {outcome:?} {resumed:?}"
-                        );
-                        open += 1;
-                    }
-                    other => panic!("{effect} failed: {other:?} {outcome:?}"),
-                }
-            }
-        }
-        println!(
-            "{}: {} effects: {back} put back, {moved} moved, {open} finished later",
-            plan.slug(),
-            to - from
-        );
-        assert!(back > 0 && moved > 0);
-    }
+    let install = install();
+    let machine = node(Writes::WhenListening);
+    let trial = |name, machine, plan| Trial {
+        name,
+        machine,
+        plan,
+        second_every: 0,
+    };
+    let failures = trial("install", &machine, &install).every_failure();
+    println!("install: {failures:?}");
+    assert!(failures.put_back > 0 && failures.moved > 0);
+    assert_eq!((failures.finished_later, failures.down.len()), (0, 0));
+
+    let (machine, undo) = (moved_node(Writes::WhenListening), undo());
+    let failures = trial("undo", &machine, &undo).every_failure();
+    println!("undo: {failures:?}");
+    assert!(failures.put_back > 0 && failures.moved > 0 && failures.finished_later > 0);
+    // The one act from which there is no way back.
+    assert_eq!(failures.down, [format!("rename to {MANIFEST}")]);
 }
 
 #[test]

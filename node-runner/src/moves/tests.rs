@@ -413,3 +413,25 @@ fn every_crash_of_undo_ends_before_or_after() {
         every_crash(&format!("undo store, clients write {writes:?}"), &sim, &plan);
     }
 }
+
+#[test]
+fn every_failure_ends_before_or_after_and_only_the_last_rename_of_undo_needs_a_resume_to_serve() {
+    let manifest = manifest();
+    let sim = machine(&manifest, Writes::WhenListening);
+    let plan = install_plan(&sim, &manifest);
+    let trial = |name, machine, plan| Trial {
+        name,
+        machine,
+        plan,
+        second_every: 0,
+    };
+    let failures = trial("install store", &sim, &plan).every_failure();
+    println!("install store: {failures:?}");
+    assert!(failures.put_back > 0 && failures.down.is_empty());
+    let sim = moved(&manifest, Writes::WhenListening);
+    let plan = undo_plan(&sim);
+    let failures = trial("undo store", &sim, &plan).every_failure();
+    println!("undo store: {failures:?}");
+    assert!(failures.put_back > 0);
+    assert_eq!(failures.down, [format!("rename to {API_SERVER}")]);
+}

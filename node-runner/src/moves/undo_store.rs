@@ -5,13 +5,13 @@
 //! retire, gone             no API server writes to the store any more
 //! unit                     the store stops; its file is closed
 //! copy-back                etcd holds what the store held
-//! edit                     the waiting manifest names etcd: point of no return
-//! return, ready            the API server runs on etcd
+//! edit                     the waiting manifest names etcd
+//! return, ready            the API server runs on etcd; no way back from the return on
 //! keep                     the store's file is kept under a new name
 //! ```
 //!
-//! Up to the edit a failure puts the API server back on the store, which has not changed. After it there is only forward:
-//! an API server on etcd shows revisions past the store's, even if nobody writes. Today's manifest is edited, so that what
+//! Until the return begins, a failure puts the API server back on the store, which has not changed. Then there is only
+//! forward: an API server on etcd shows revisions past the store's, even if nobody writes. Today's manifest is edited, so that what
 //! others changed in it since the install stays.
 
 use std::path::{Path, PathBuf};
@@ -200,7 +200,7 @@ pub fn plan(node: &Ready) -> Plan {
         version: installed.version.clone(),
         undoes: Some(installed.id.clone()),
         binding: installed.binding.clone(),
-        point_of_no_return: Some("edit".to_owned()),
+        point_of_no_return: Some("return".to_owned()),
         steps,
     }
 }

@@ -60,8 +60,6 @@ pub enum Program {
     Ready,
     /// Succeeds while the store holds what was copied and no more.
     StoreIsCopied,
-    /// Succeeds while etcd holds what was copied back and no more.
-    EtcdIsCopied,
     /// Says a line and exits.
     Exit(i32),
     /// Never ends by itself.
@@ -280,7 +278,6 @@ impl Sim {
             let etcd = &mut sim.node.etcd;
             etcd.writes.clone_from(&data.writes);
             etcd.revision += 1;
-            etcd.copied = Some(etcd.revision);
             Ok(())
         })?;
         Ok(Ended::Code(0))
@@ -427,7 +424,6 @@ impl System for Sim {
                     .store(&self.tree)
                     .is_some_and(|data| data.copied == Some(data.revision)),
             ),
-            Some(Program::EtcdIsCopied) => code(self.node.etcd.copied == Some(self.node.etcd.revision)),
             Some(Program::Exit(status)) => {
                 line(&format!("ended as told with {status}"));
                 Ok(Ended::Code(status))

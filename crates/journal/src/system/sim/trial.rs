@@ -5,8 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use quantykube_base::Exit;
 
 use super::{How, Sim, When};
 use crate::journals::{Ending, Error, Journals, Observer, Outcome};
@@ -51,6 +54,19 @@ impl fmt::Display for Counts {
             self.effects, self.single, self.double, self.moved, self.as_before
         )
     }
+}
+
+/// How moves with one failed effect ended.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Failures {
+    /// As before.
+    pub put_back: u64,
+    /// Moved.
+    pub moved: u64,
+    /// Open, and moved by a resume.
+    pub finished_later: u64,
+    /// The effects whose failure left no API server until the resume.
+    pub down: Vec<String>,
 }
 
 /// Every crash that a machine can have: a kill loses nothing.
@@ -123,6 +139,68 @@ impl Trial<'_> {
             }
         }
         counts
+    }
+
+    /// Lets every effect fail once, with an error and with a full disk. Panics where the machine ends between, or where a
+    /// move that is left open cannot be resumed.
+    pub fn every_failure(&self) -> Failures {
+        let before = self.picture(self.machine);
+        let mut whole = self.machine.clone();
+        let outcome = self.go(&mut whole, Do::Run).expect("the plan runs");
+        assert_eq!(outcome.ending, Ending::Moved, "{}: {outcome:?}", self.name);
+        let effects = whole.effects();
+        whole.pass(SETTLES_IN);
+        let moved = self.picture(&whole);
+        let mut failures = Failures::default();
+        for at in self.machine.effects() + 1..=effects {
+            for kind in [ErrorKind::Other, ErrorKind::StorageFull] {
+                let mut sim = self.machine.clone();
+                sim.fail_at = Some((at, kind));
+                let outcome = self.go(&mut sim, Do::Run);
+                let effect = &whole.trace[at as usize - 1];
+                let story = format!("{}: {effect} fails with {kind:?}", self.name);
+                assert!(sim.has_failed(), "{story}: it has not");
+                sim.pass(SETTLES_IN);
+                let outcome = match outcome {
+                    // The log could not be written: it is not known what it holds.
+                    Err(Error::System(_)) => self.go(&mut sim, Do::Resume),
+                    outcome => outcome,
+                };
+                sim.pass(SETTLES_IN);
+                let expected = match outcome {
+                    Err(Error::Begin(_) | Error::NoOpenMove) if self.picture(&sim) == before => &before,
+                    Err(Error::NoOpenMove) => &moved,
+                    Ok(outcome) => match (outcome.ending, outcome.exit) {
+                        (Ending::AsBefore, Exit::Failed | Exit::NoSpace) => {
+                            let full = outcome.exit == Exit::NoSpace;
+                            assert_eq!(full, kind == ErrorKind::StorageFull, "{story}: {outcome:?}");
+                            failures.put_back += 1;
+                            &before
+                        }
+                        (Ending::Moved, Exit::Done) => {
+                            failures.moved += 1;
+                            &moved
+                        }
+                        (Ending::Stuck, Exit::Stuck) => {
+                            if sim.serving().is_none() && !failures.down.contains(effect) {
+                                failures.down.push(effect.clone());
+                            }
+                            failures.finished_later += 1;
+                            let resumed = self.go(&mut sim, Do::Resume).expect("it is open");
+                            assert_eq!(resumed.ending, Ending::Moved, "{story}: {outcome:?}, then {resumed:?}");
+                            sim.pass(SETTLES_IN);
+                            &moved
+                        }
+                        other => panic!("{story}: {other:?} {outcome:?}"),
+                    },
+                    Err(error) => panic!("{story}: {error:?}"),
+                };
+                let found = self.picture(&sim);
+                assert!(found == *expected, "{story}:\n{}", differences(expected, &found));
+                assert_eq!(sim.node.violations, Vec::<String>::new(), "{story}");
+            }
+        }
+        failures
     }
 
     fn crash(&self, sim: &mut Sim, at: u64, when: When, how: How, what: Do) {
