@@ -471,8 +471,8 @@ fn progress_never_runs_ahead_and_watches_on_one_stream_all_end_well() {
         }
         let writer = tokio::spawn(fill(clients.kv.clone(), 500));
         let head = backlog + 500 + 1;
-        let mut told = vec![1i64; 100];
-        let mut canceled = vec![false; 100];
+        let mut told = [1i64; 100];
+        let mut canceled = [false; 100];
         let mut promised = 0;
         let mut compactor = clients.kv.clone();
         let mut responses = 0;
