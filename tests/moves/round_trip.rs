@@ -134,6 +134,9 @@ fn there_and_back_and_there_again() {
         kept.trim()
     );
     assert_eq!(kept.trim(), "store-2.qks");
+    // A store without its file must not begin an empty cluster.
+    let start = bench.node.exec(&["systemctl", "start", "quantykube-store"]);
+    assert!(!start.status.success() && !bench.node.path("/var/lib/quantykube/store/store.qks").exists());
     assert_eq!(bench.installed(&["undo", "store"]).expect(0).last()["changed"], false);
     assert_eq!(bench.installed(&["status"]).expect(0).last()["data"], "etcd");
 
