@@ -106,7 +106,7 @@ impl Folder {
         let (total, mut done) = (files.iter().map(|(_, expected)| expected.size).sum(), 0);
         watcher.tell(done, total)?;
         let worker = || |index: usize| self.check_file(files[index].0, files[index].1);
-        ordered(jobs, files.len(), worker, |index, ()| {
+        ordered(jobs, 1, files.len(), worker, |index, ()| {
             done += files[index].1.size;
             watcher.tell(done, total)
         })?;

@@ -103,12 +103,18 @@ impl Encoder {
         Encoder(Compress::new(Compression::new(LEVEL), false))
     }
 
-    /// One member of `bytes`, which are 1 to [`CUT`]. `stored` leaves them as they are; so does the encoder where
-    /// deflating would not make them shorter.
+    #[cfg(test)]
     pub fn member(&mut self, bytes: &[u8], stored: bool) -> Vec<u8> {
+        self.member_into(bytes, stored, Vec::new())
+    }
+
+    /// One member of `bytes`, which are 1 to [`CUT`], in the memory of `out`. `stored` leaves them as they are; so does
+    /// the encoder where deflating would not make them shorter.
+    pub fn member_into(&mut self, bytes: &[u8], stored: bool, mut out: Vec<u8>) -> Vec<u8> {
         assert!(!bytes.is_empty() && bytes.len() as u64 <= CUT, "the caller cuts");
         let most = stored_length(bytes.len());
-        let mut out = Vec::with_capacity(HEADER + most + FOOTER);
+        out.clear();
+        out.reserve(HEADER + most + FOOTER);
         out.resize(HEADER, 0);
         if stored || !self.deflate(bytes, &mut out, HEADER + most) {
             out.truncate(HEADER);
@@ -127,7 +133,7 @@ impl Encoder {
     /// False where the result is not shorter than stored blocks.
     fn deflate(&mut self, bytes: &[u8], out: &mut Vec<u8>, most: usize) -> bool {
         self.0.reset();
-        // The vector's capacity bounds the result: a full one means that storing is shorter.
+        // The vector has room for the stored bytes at least: where that is not enough, storing is shorter.
         match self.0.compress_vec(bytes, out, FlushCompress::Finish) {
             Ok(Status::StreamEnd) => out.len() < most,
             _ => false,
@@ -143,12 +149,11 @@ impl Decoder {
         Decoder(Decompress::new(false))
     }
 
-    /// The bytes of a whole member. Nothing beyond the declared length is ever written.
+    /// The bytes of a whole member, in the memory of `out`. Nothing beyond the declared length is ever written.
     pub fn member(&mut self, header: Header, member: &[u8], mut out: Vec<u8>) -> Result<Vec<u8>, String> {
         let (body, footer) = member[HEADER..].split_at(header.deflated as usize);
-        out.clear();
-        out.reserve_exact(header.inflated as usize);
         self.0.reset(false);
+        // What is left in the buffer is written over, or the member is refused.
         out.resize(header.inflated as usize, 0);
         let status = self.0.decompress(body, &mut out, FlushDecompress::Finish);
         let (read, written) = (self.0.total_in(), self.0.total_out());
@@ -301,6 +306,11 @@ mod tests {
         used.member(&noise(300_000), false);
         used.member(&noise(1000), true);
         assert_eq!(used.member(&text, false), Encoder::new().member(&text, false));
+        // Nor does it matter what memory it writes to.
+        for bytes in [&text, &noise(100_000)] {
+            let roomy = used.member_into(bytes, false, vec![9; CUT as usize * 2]);
+            assert_eq!(roomy, Encoder::new().member(bytes, false));
+        }
     }
 
     #[test]

@@ -38,9 +38,11 @@ impl<T, E> Drop for StopOnDrop<'_, T, E> {
 }
 
 /// Runs pieces `0..count` on `jobs` threads and takes their results in order on this one. `worker` makes each thread's
-/// own function. At most `jobs + 1` results are held at a time. The first error, in order, ends it.
+/// own function. At most `jobs + spare` pieces are in work or wait at a time: memory is bounded by that. The first
+/// error, in order, ends it.
 pub(crate) fn ordered<T, E, W>(
     jobs: usize,
+    spare: usize,
     count: usize,
     worker: impl Fn() -> W + Sync,
     mut take: impl FnMut(usize, T) -> Result<(), E>,
@@ -51,7 +53,7 @@ where
     W: FnMut(usize) -> Result<T, E>,
 {
     let jobs = jobs.clamp(1, count.max(1));
-    let ahead = jobs + 1;
+    let ahead = jobs + spare.max(1);
     let shared = Shared {
         state: Mutex::new(State {
             next_claimed: 0,
@@ -109,6 +111,25 @@ where
     })
 }
 
+/// Buffers that go from a worker to the taker and back, so that each piece finds memory that is there already.
+#[derive(Default)]
+pub(crate) struct Pool(Mutex<Vec<Vec<u8>>>);
+
+impl Pool {
+    /// A buffer with whatever is left in it.
+    pub fn get(&self) -> Vec<u8> {
+        self.lock().pop().unwrap_or_default()
+    }
+
+    pub fn put(&self, buffer: Vec<u8>) {
+        self.lock().push(buffer);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,6 +142,7 @@ mod tests {
             let mut seen = Vec::new();
             ordered(
                 jobs,
+                1,
                 200,
                 || {
                     |piece: usize| {
@@ -139,16 +161,16 @@ mod tests {
             .unwrap();
             assert_eq!(seen, (0..200).collect::<Vec<_>>());
         }
-        ordered(3, 0, || |_| Ok::<(), ()>(()), |_, ()| panic!("nothing to take")).unwrap();
+        ordered(3, 1, 0, || |_| Ok::<(), ()>(()), |_, ()| panic!("nothing to take")).unwrap();
     }
 
     #[test]
     fn the_first_error_in_order_wins() {
         for _ in 0..50 {
             let work = || |piece: usize| if piece >= 5 { Err(piece) } else { Ok(()) };
-            assert_eq!(ordered(4, 100, work, |_, ()| Ok(())), Err(5));
+            assert_eq!(ordered(4, 1, 100, work, |_, ()| Ok(())), Err(5));
             assert_eq!(
-                ordered(4, 100, || Ok, |index, _| if index == 3 { Err(3) } else { Ok(()) }),
+                ordered(4, 1, 100, || Ok, |index, _| if index == 3 { Err(3) } else { Ok(()) }),
                 Err(3)
             );
         }
@@ -166,6 +188,6 @@ mod tests {
                 }
             }
         };
-        let _ = ordered(2, 10, work, |_, ()| Ok(()));
+        let _ = ordered(2, 1, 10, work, |_, ()| Ok(()));
     }
 }

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 
 use crate::gzip::{Decoder, HEADER, Header};
 use crate::layout::{Body, Entry};
-use crate::ordered::ordered;
+use crate::ordered::{Pool, ordered};
 use crate::verified::Watcher;
 use crate::{Digest, Error, Hasher, Unverified, Verified, tar};
 
@@ -50,21 +50,25 @@ impl Unverified {
             offsets.push(total);
             total += u64::from(*length);
         }
+        let pool = Pool::default();
         let worker = || {
             let mut decoder = Decoder::new();
-            let offsets = &offsets;
-            move |index: usize| self.member(&mut decoder, index, offsets[index])
+            let (offsets, pool) = (&offsets, &pool);
+            move |index: usize| self.member(&mut decoder, index, offsets[index], pool)
         };
         let (mut archive, mut content, mut done) = (Hasher::new(), Hasher::new(), 0);
         watcher.tell(done, total)?;
         ordered(
             jobs,
+            1,
             offsets.len(),
             worker,
             |index, (member, bytes): (Vec<u8>, Vec<u8>)| {
                 archive.update(&member);
                 self.entry_part(index, &bytes, &mut content, sink)?;
                 done += member.len() as u64;
+                pool.put(member);
+                pool.put(bytes);
                 watcher.tell(done, total)
             },
         )?;
@@ -80,14 +84,21 @@ impl Unverified {
     }
 
     /// Reads and inflates one member: its bytes in the file, and what they hold.
-    fn member(&self, decoder: &mut Decoder, index: usize, offset: u64) -> Result<(Vec<u8>, Vec<u8>), Error> {
+    fn member(
+        &self,
+        decoder: &mut Decoder,
+        index: usize,
+        offset: u64,
+        pool: &Pool,
+    ) -> Result<(Vec<u8>, Vec<u8>), Error> {
         let length = self.trailer.members[index];
         let damaged = |found: String| Error::Frame {
             path: self.path.clone(),
             offset,
             found,
         };
-        let mut member = vec![0; HEADER];
+        let mut member = pool.get();
+        member.resize(HEADER, 0);
         let read = |bytes: &mut [u8], at: u64| {
             self.file
                 .read_exact_at(bytes, at)
@@ -111,7 +122,7 @@ impl Unverified {
         }
         member.resize(length as usize, 0);
         read(&mut member[HEADER..], offset + HEADER as u64)?;
-        let bytes = decoder.member(header, &member, Vec::new()).map_err(&damaged)?;
+        let bytes = decoder.member(header, &member, pool.get()).map_err(&damaged)?;
         Ok((member, bytes))
     }
 

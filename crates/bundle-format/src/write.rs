@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::gzip::{Encoder, MEMBERS_MAX, Trailer};
 use crate::layout::{Body, Chunk, Layout};
 use crate::manifest::{FORMAT, NEEDS, SIZE_MAX};
-use crate::ordered::ordered;
+use crate::ordered::{Pool, ordered};
 use crate::verified::Watcher;
 use crate::{Architecture, Digest, Error, FileEntry, FileMode, Hasher, Image, Kind, Manifest, Origin};
 
@@ -106,7 +106,7 @@ pub fn seal(draft: Draft, mut inputs: Vec<Input>, jobs: usize, watcher: &mut dyn
     let (mut files, mut contents) = (Vec::new(), Vec::new());
     watcher.tell(done, total)?;
     let work = || |index: usize| read_once(&inputs[index].content, sizes[index]);
-    ordered(jobs, inputs.len(), work, |index, (sha256, stored)| {
+    ordered(jobs, 1, inputs.len(), work, |index, (sha256, stored)| {
         let Input {
             path,
             kind,
@@ -178,17 +178,21 @@ impl Sealed {
         let (mut before_trailer, mut of_file) = (Hasher::new(), Hasher::new());
         let mut members = Vec::with_capacity(self.layout.chunks.len());
         watcher.tell(done, total)?;
+        let pool = Pool::default();
         let worker = || {
             let mut encoder = Encoder::new();
+            let pool = &pool;
             move |index: usize| {
                 let chunk = self.layout.chunks[index];
-                let bytes = self.fill(chunk)?;
-                let member = encoder.member(&bytes, self.stored(chunk));
+                let bytes = self.fill(chunk, pool.get())?;
+                let member = encoder.member_into(&bytes, self.stored(chunk), pool.get());
                 Ok((bytes, member))
             }
         };
+        // The taker writes to a disk: some spare pieces keep the workers busy while it waits.
         ordered(
             jobs,
+            jobs + 1,
             self.layout.chunks.len(),
             worker,
             |index, (bytes, member): (Vec<u8>, Vec<u8>)| {
@@ -205,6 +209,8 @@ impl Sealed {
                 size += member.len() as u64;
                 members.push(u32::try_from(member.len()).expect("a member is little longer than its bytes"));
                 done += chunk.length;
+                pool.put(bytes);
+                pool.put(member);
                 watcher.tell(done, total)
             },
         )?;
@@ -230,13 +236,15 @@ impl Sealed {
         }
     }
 
-    /// The uncompressed bytes of a chunk.
-    fn fill(&self, chunk: Chunk) -> Result<Vec<u8>, Error> {
-        let mut bytes = vec![0; chunk.length as usize];
+    /// The uncompressed bytes of a chunk, in the memory of `bytes`.
+    fn fill(&self, chunk: Chunk, mut bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
+        bytes.resize(chunk.length as usize, 0);
+        let parts = self.layout.parts(chunk);
+        // The end of the archive is all padding.
+        bytes[parts.padding.clone()].fill(0);
         let Some(entry) = self.layout.entry(chunk) else {
             return Ok(bytes);
         };
-        let parts = self.layout.parts(chunk);
         bytes[parts.header.clone()].copy_from_slice(&entry.header[..parts.header.len()]);
         let offset = chunk.start.saturating_sub(crate::tar::BLOCK);
         let content = &mut bytes[parts.content];
