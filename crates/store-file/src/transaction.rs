@@ -57,25 +57,29 @@ impl Transaction<'_> {
             "a put of {} bytes is larger than a segment takes",
             key.len() + value.len()
         );
-        let before = self.store.index.get(&key).map(|entry| *entry.latest());
-        let live = before.filter(|before| !before.is_tombstone());
         let main = self.revision();
-        let (create, version) = live.map_or((main, 1), |live| (live.create, live.version + 1));
         self.room(key.len() + value.len());
         let store = &mut *self.store;
-        let at = put_put(&mut store.open.bytes, &key, &value, create, version, lease);
-        let ver = Ver {
-            create,
+        let mut ver = Ver {
+            create: main,
             main,
-            version,
+            version: 1,
             lease,
-            address: store.open.address + at as u64,
+            address: 0,
             sub: self.changes,
             len: value.len() as u32,
         };
+        let (open, mut lease_before) = (&mut store.open, 0);
+        store.index.append_with(&key, |before| {
+            if let Some(live) = before.filter(|before| !before.is_tombstone()) {
+                (ver.create, ver.version, lease_before) = (live.create, live.version + 1, live.lease);
+            }
+            let at = put_put(&mut open.bytes, &key, &value, ver.create, ver.version, lease);
+            ver.address = open.address + at as u64;
+            ver
+        });
         store.space.weigh(ver.address, weight(key.len(), ver.len), true);
-        store.index.append(&key, ver);
-        store.attach(&key, live.map_or(0, |live| live.lease), lease);
+        store.attach(&key, lease_before, lease);
         self.changes += 1;
         ver.public()
     }

@@ -12,7 +12,7 @@ use super::Step;
 use crate::checkpoint::{End, KeysPayload, Stream, revisions_payload, segments_payload};
 use crate::codec::put_bytes;
 use crate::frame::Kind;
-use crate::index::{Entry, Ver};
+use crate::index::Ver;
 use crate::layout::{HEADER_AT, Header, end_of_log};
 use crate::record::put_lease;
 use crate::writer::Job;
@@ -169,7 +169,7 @@ impl Store {
         Ok(Some(Step::Worked))
     }
 
-    /// Some leaves of the index, as payloads.
+    /// Some entries of the index, as payloads: one, unless a key has very many versions.
     fn keys_slice(
         &self,
         cursor: Option<&[u8]>,
@@ -178,12 +178,10 @@ impl Store {
     ) -> (Option<Box<[u8]>>, Vec<Vec<u8>>) {
         let mut payloads = Vec::new();
         let mut versions: Vec<Ver> = Vec::new();
-        let next = self.index.walk(cursor, &mut |entries: &[Entry]| {
-            for entry in entries {
-                versions.clear();
-                versions.extend(entry.versions());
-                keys.add(entry.key(), &versions, target, &mut payloads);
-            }
+        let next = self.index.walk(cursor, &mut |entry| {
+            versions.clear();
+            versions.extend(entry.versions());
+            keys.add(entry.key(), &versions, target, &mut payloads);
             if payloads.is_empty() {
                 ControlFlow::Continue(())
             } else {

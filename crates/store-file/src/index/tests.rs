@@ -135,11 +135,13 @@ fn walking_in_slices_sees_every_key_once_and_relocation_is_exact() {
     let mut seen = BTreeSet::new();
     let mut cursor: Option<Box<[u8]>> = None;
     loop {
-        cursor = index.walk(cursor.as_deref(), &mut |entries| {
-            for entry in entries {
-                assert!(seen.insert(entry.key().to_vec()), "twice");
+        cursor = index.walk(cursor.as_deref(), &mut |entry| {
+            assert!(seen.insert(entry.key().to_vec()), "twice");
+            if seen.len() % 7 == 0 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
             }
-            ControlFlow::Break(())
         });
         if cursor.is_none() {
             break;
@@ -155,6 +157,64 @@ fn walking_in_slices_sees_every_key_once_and_relocation_is_exact() {
 
 #[test]
 fn an_entry_stays_small() {
-    assert_eq!(size_of::<Entry>(), 72);
+    assert_eq!(size_of::<Versions>() + size_of::<u32>(), 60);
     assert_eq!(size_of::<Ver>(), 48);
+}
+
+/// Enough keys for several branches, put in a random order, some of them removed again, and counted in random ranges.
+#[test]
+fn many_keys_in_any_order_agree_with_a_map() {
+    let mut random = Seeded::new(5);
+    let (mut index, mut model) = (Index::default(), Model::new());
+    let name = |n: u64| format!("/registry/{:06}", n).into_bytes();
+    for n in 0..60_000u64 {
+        // The first third in order, as a checkpoint brings them; the rest anywhere.
+        let n = if n < 20_000 { n + 30_000 } else { random.below(90_000) };
+        let head = 2 + model.len() as i64;
+        let key = name(n);
+        if model.contains_key(&key) {
+            continue;
+        }
+        index.append(&key, put(head, 0, 1));
+        model.insert(key, vec![put(head, 0, 1)]);
+    }
+    let head = 1_000_000;
+    for n in 40_000..70_000 {
+        if let Some(versions) = model.remove(&name(n)) {
+            assert_eq!(
+                index.append(&name(n), Ver::tombstone(Revision { main: head, sub: 0 })),
+                versions.last().copied()
+            );
+        }
+    }
+    let mut cursor = Some(Box::from(&b""[..]));
+    while let Some(from) = cursor {
+        cursor = index.compact(&from, head + 1, &mut |_, _| {}, &mut || random.one_in(2));
+    }
+    let keys: Vec<Vec<u8>> = index.entries().map(|entry| entry.key().to_vec()).collect();
+    assert!(keys.len() > 20_000 && keys.is_sorted());
+    assert!(keys.iter().eq(model.keys()));
+    assert!(index.branches.len() > 2, "{} branches", index.branches.len());
+    for _ in 0..200 {
+        let (from, to) = (name(random.below(90_000)), name(random.below(90_000)));
+        let range = KeyRange {
+            start: Bytes::from(from.clone()),
+            end: RangeEnd::Before(Bytes::from(to.clone())),
+        };
+        let expected = if from <= to {
+            model.range(from..to).count() as u64
+        } else {
+            0
+        };
+        assert_eq!(
+            (index.count_latest(&range), index.count_at(&range, head)),
+            (expected, expected)
+        );
+    }
+    for n in (0..90_000).step_by(7) {
+        assert_eq!(
+            index.get(&name(n)).map(|entry| *entry.latest()),
+            model.get(&name(n)).map(|versions| versions[0])
+        );
+    }
 }
