@@ -66,8 +66,13 @@ impl Said {
 impl Bench {
     /// Boots a node, extracts the bundle on it and fills the cluster.
     pub fn set_up() -> Bench {
+        Bench::on(Options::default())
+    }
+
+    /// The same on a node of a certain kind.
+    pub fn on(options: Options) -> Bench {
         let archive = bundle();
-        let node = Node::boot(Options::default());
+        let node = Node::boot(options);
         let waited = node.api_ready(LONG);
         println!("a node is up, its API server ready after {:.1} s", waited.as_secs_f64());
         node.copy_in(&archive, "/root/bundle.tar.gz");

@@ -1,9 +1,10 @@
 //! kill -9 of `run`: the next `./run undo store` puts the node right.
 
-use std::io::{BufRead, BufReader};
+use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
+use quantykube_test_node::Spawned;
 use serde_json::Value;
 
 use crate::bench::{Bench, ETCD, LONG, STORE};
@@ -71,21 +72,31 @@ fn killed_on_its_way_back_an_undo_is_finished() {
 /// Starts a move and kills it as soon as it says that it begins the step `place`. Proves that the kill came in time.
 fn kill_at(bench: &Bench, verb: &str, place: &str) {
     let mut run = bench.spawn(&[verb, "store"]);
-    let output = run.child.stdout.take().unwrap();
-    let mut reached = false;
-    for line in BufReader::new(output).lines() {
-        let line = line.unwrap();
-        let event: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-        if event["event"] == "step" && event["name"] == place {
-            reached = true;
-            // Somewhere inside of the step, not always at its beginning.
-            std::thread::sleep(Duration::from_millis(20));
-            break;
-        }
-    }
-    assert!(reached, "the move ended before the step {place}");
+    read_up_to(&mut run, place);
+    // Somewhere inside of the step, not always at its beginning.
+    std::thread::sleep(Duration::from_millis(20));
     let status = run.kill();
     assert_eq!(nsenter_signal(status), Some(9), "the kill came too late: {status}");
+}
+
+/// Reads what a run says up to the beginning of the step `place`, and not a byte more.
+pub fn read_up_to(run: &mut Spawned, place: &str) -> Vec<Value> {
+    let output = run.child.stdout.as_mut().unwrap();
+    let mut events = Vec::new();
+    loop {
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while output.read(&mut byte).unwrap() == 1 && byte[0] != b'\n' {
+            line.push(byte[0]);
+        }
+        assert!(!line.is_empty(), "the move ended before the step {place}: {events:#?}");
+        let event: Value = serde_json::from_slice(&line).unwrap();
+        let reached = event["event"] == "step" && event["name"] == place;
+        events.push(event);
+        if reached {
+            return events;
+        }
+    }
 }
 
 /// The signal that ended a program in the node: nsenter passes it on as its own end or as 128 + the number.

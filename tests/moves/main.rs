@@ -2,7 +2,9 @@
 //! kubeadm manifests.
 
 mod bench;
+mod ipv6;
 mod kills;
 mod refusals;
 mod round_trip;
+mod signals;
 mod store_fails;
