@@ -8,6 +8,7 @@
 //! This crate knows no etcd, no store, no kubelet and no bundle: only files, units, processes and programs.
 //! docs/journal.md draws the files and the table of recovery.
 
+mod error;
 mod journals;
 mod log;
 mod ops;
@@ -17,7 +18,8 @@ mod run;
 mod state;
 pub mod system;
 
-pub use journals::{Ending, Error, Journals, Observer, Outcome, Session, Status, Summary, Trouble};
+pub use error::Error;
+pub use journals::{Ending, Journals, Observer, Outcome, Session, Status, Summary, Trouble};
 pub use log::LogError;
 pub use plan::{Back, Binding, Content, Direction, Op, Pid, Plan, Process, Step, Way};
 pub use state::IllegalEvent;

@@ -2,7 +2,8 @@
 
 use quantykube_base::Exit;
 
-use crate::journals::{Ending, Error, Journal, Observer, Outcome, Trouble as Noted};
+use crate::error::Error;
+use crate::journals::{Ending, Journal, Observer, Outcome, Trouble as Noted};
 use crate::ops::{self, Context, Trouble};
 use crate::recovery::{Action, Request, decide};
 use crate::state::{Before, End, Event, Heading, Turned, Why};

@@ -12,7 +12,8 @@ use std::time::Duration;
 use quantykube_base::Exit;
 
 use super::{How, Sim, When};
-use crate::journals::{Ending, Error, Journals, Observer, Outcome};
+use crate::error::Error;
+use crate::journals::{Ending, Journals, Observer, Outcome};
 use crate::plan::{Back, Op, Plan, Step};
 use crate::system::Entry;
 
