@@ -20,6 +20,7 @@ mod tests;
 mod txn;
 pub mod watch;
 
+use std::collections::BTreeMap;
 use std::task::{Context, Poll};
 
 use quantykube_etcd_api::{
@@ -30,6 +31,7 @@ use quantykube_store_file::{self as store_file, Durable, Sizes, Stats, Store};
 
 pub use self::error::Error;
 pub use self::lease::Now;
+pub use self::range::Reading;
 use self::range::View;
 pub(crate) use self::range::key_range;
 pub(crate) use self::txn::header;
@@ -41,6 +43,9 @@ const QUOTA_KEY_BYTES: u64 = 256;
 
 /// What etcd reckons for a lease.
 const QUOTA_LEASE_BYTES: u64 = 64;
+
+/// How much of a large range is read before others get their turn: a millisecond's worth.
+const RANGE_SLICE_BYTES: usize = 1 << 20;
 
 /// A response, and the sequence number that must be synced before it may leave.
 #[derive(Debug)]
@@ -65,6 +70,8 @@ pub struct Limits {
 pub enum Compaction {
     /// The revision is not published yet: try again when this sequence number is synced.
     Later(u64),
+    /// A large range still reads before this revision: try again soon.
+    Busy,
     /// Done; durable with this sequence number.
     Done(u64),
 }
@@ -104,6 +111,16 @@ pub struct Mvcc {
     /// etcd tells "never compacted" from "compacted at 0".
     compacted_at_zero: bool,
     counts: Counts,
+    /// How many large ranges read at each revision.
+    readers: BTreeMap<i64, usize>,
+}
+
+/// A range request after its first slice.
+pub enum Range {
+    /// All of it.
+    Whole(RangeResponse),
+    /// The beginning of it: [`Mvcc::range_next`] goes on, [`Mvcc::range_end`] must end it.
+    Partly(Reading),
 }
 
 impl Mvcc {
@@ -120,6 +137,7 @@ impl Mvcc {
             hub: Hub::default(),
             compacted_at_zero: false,
             counts: Counts::default(),
+            readers: BTreeMap::new(),
             limits,
             store,
         }
@@ -212,11 +230,40 @@ impl Mvcc {
         Ok(self.store.maintain(budget)?)
     }
 
-    /// Serves a range request.
+    /// Serves a range request in one go.
     pub fn range(&mut self, request: &RangeRequest) -> Result<RangeResponse, Error> {
         check::range(request)?;
         self.counts.ranges += 1;
         self.view().range(request)
+    }
+
+    /// Begins a range request and reads the first slice of it. A large one is read in slices, so that others are served
+    /// in between; while it lasts, [`Mvcc::compact`] leaves its revision alone.
+    pub fn range_begin(&mut self, request: &RangeRequest) -> Result<Range, Error> {
+        check::range(request)?;
+        self.counts.ranges += 1;
+        let view = self.view();
+        let mut reading = view.find(request)?;
+        if view.read(&mut reading, RANGE_SLICE_BYTES)? {
+            return Ok(Range::Whole(reading.response));
+        }
+        *self.readers.entry(reading.at).or_default() += 1;
+        Ok(Range::Partly(reading))
+    }
+
+    /// Reads the next slice; true once it is whole.
+    pub fn range_next(&self, reading: &mut Reading) -> Result<bool, Error> {
+        self.view().read(reading, RANGE_SLICE_BYTES)
+    }
+
+    /// Ends a range that was begun partly, whole or not.
+    pub fn range_end(&mut self, at: i64) {
+        if let Some(readers) = self.readers.get_mut(&at) {
+            *readers -= 1;
+            if *readers == 0 {
+                self.readers.remove(&at);
+            }
+        }
     }
 
     /// Serves a put.
@@ -296,6 +343,13 @@ impl Mvcc {
         // Watchers are owed every event up to here, with what was there before: they get it first.
         if request.revision > self.visible {
             return Ok(Compaction::Later(self.queued));
+        }
+        if self
+            .readers
+            .first_key_value()
+            .is_some_and(|(at, _)| *at < request.revision)
+        {
+            return Ok(Compaction::Busy);
         }
         let queued = self.store.compact(request.revision)?;
         self.queued = self.queued.max(queued.seq);

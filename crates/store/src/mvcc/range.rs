@@ -18,6 +18,30 @@ pub struct View<'a> {
     pub current: i64,
 }
 
+/// What a value costs to read however short it is, in the currency of [`View::read`]'s budget.
+const READ_OVERHEAD: usize = 512;
+
+/// A range request on its way: what was found, and the response with the values read so far.
+pub struct Reading {
+    /// The revision it reads at.
+    pub at: i64,
+    /// The response.
+    pub response: RangeResponse,
+    found: std::vec::IntoIter<(Bytes, Version)>,
+    keys_only: bool,
+}
+
+impl Reading {
+    fn new(at: i64, found: Vec<(Bytes, Version)>, response: RangeResponse, keys_only: bool) -> Reading {
+        Reading {
+            at,
+            response,
+            found: found.into_iter(),
+            keys_only,
+        }
+    }
+}
+
 /// A range as requests spell it: no end is one key, the end "\0" is all keys from the start on.
 pub fn key_range(key: &Bytes, range_end: &Bytes) -> KeyRange {
     let end = match &range_end[..] {
@@ -93,6 +117,13 @@ impl View<'_> {
 
     /// Serves a range request.
     pub fn range(&self, request: &RangeRequest) -> Result<RangeResponse, Error> {
+        let mut reading = self.find(request)?;
+        while !self.read(&mut reading, usize::MAX)? {}
+        Ok(reading.response)
+    }
+
+    /// Finds what a range request asks for, without the values.
+    pub fn find(&self, request: &RangeRequest) -> Result<Reading, Error> {
         let at = self.read_revision(request.revision)?;
         let range = key_range(&request.key, &request.range_end);
         let header = Some(ResponseHeader {
@@ -100,11 +131,12 @@ impl View<'_> {
             ..Default::default()
         });
         if request.count_only {
-            return Ok(RangeResponse {
+            let response = RangeResponse {
                 header,
                 count: self.count(&range, at) as i64,
                 ..Default::default()
-            });
+            };
+            return Ok(Reading::new(at, Vec::new(), response, true));
         }
         let limit = usize::try_from(request.limit).unwrap_or(0);
         let filtered = [
@@ -128,9 +160,22 @@ impl View<'_> {
         if more {
             found.truncate(limit);
         }
-        let mut kvs = Vec::with_capacity(found.len());
-        for (key, version) in found {
-            kvs.push(match request.keys_only {
+        let response = RangeResponse {
+            header,
+            kvs: Vec::with_capacity(found.len()),
+            more,
+            count: count as i64,
+        };
+        Ok(Reading::new(at, found, response, request.keys_only))
+    }
+
+    /// Reads about `budget` bytes of values for what was found; true once all are read.
+    pub fn read(&self, reading: &mut Reading, budget: usize) -> Result<bool, Error> {
+        let mut bytes = 0;
+        for (key, version) in reading.found.by_ref() {
+            bytes += key.len() + version.value.len as usize + READ_OVERHEAD;
+            let kv = match reading.keys_only {
+                false => self.key_value(key, &version)?,
                 true => KeyValue {
                     key,
                     create_revision: version.create,
@@ -139,15 +184,13 @@ impl View<'_> {
                     value: Bytes::new(),
                     lease: version.lease,
                 },
-                false => self.key_value(key, &version)?,
-            });
+            };
+            reading.response.kvs.push(kv);
+            if bytes >= budget {
+                break;
+            }
         }
-        Ok(RangeResponse {
-            header,
-            kvs,
-            more,
-            count: count as i64,
-        })
+        Ok(reading.found.len() == 0)
     }
 
     fn sort(&self, request: &RangeRequest, found: &mut Vec<(Bytes, Version)>) -> Result<(), Error> {

@@ -224,6 +224,47 @@ fn a_compaction_waits_for_what_watchers_are_owed() {
 }
 
 #[test]
+fn a_large_range_reads_on_at_its_revision_and_no_compaction_passes_it() {
+    let mut world = world();
+    for n in 0..40 {
+        world.put(&format!("large{n:02}"), &"v".repeat(100_000));
+    }
+    world.sync();
+    let request = RangeRequest {
+        key: Bytes::from_static(&[0]),
+        range_end: Bytes::from_static(&[0]),
+        ..Default::default()
+    };
+    let Ok(Range::Partly(mut reading)) = world.mvcc.range_begin(&request) else {
+        panic!("4 MB in one slice")
+    };
+    for n in 0..40 {
+        world.put(&format!("large{n:02}"), "short");
+    }
+    world.sync();
+    let request = CompactionRequest {
+        revision: 81,
+        physical: false,
+    };
+    assert!(matches!(world.mvcc.compact(&request), Ok(Compaction::Busy)));
+    let mut slices = 1;
+    while !world.mvcc.range_next(&mut reading).unwrap() {
+        slices += 1;
+    }
+    assert!(slices >= 3, "{slices} slices");
+    assert_eq!((reading.response.count, reading.response.kvs.len()), (40, 40));
+    assert!(
+        reading
+            .response
+            .kvs
+            .iter()
+            .all(|kv| kv.value.len() == 100_000 && kv.mod_revision <= 41)
+    );
+    world.mvcc.range_end(reading.at);
+    assert!(matches!(world.mvcc.compact(&request), Ok(Compaction::Done(_))));
+}
+
+#[test]
 fn a_stream_that_does_not_read_falls_behind_and_catches_up() {
     let mut world = world();
     let (slow, quick) = (world.mvcc.watch_open(), world.mvcc.watch_open());
