@@ -291,10 +291,11 @@ impl Space {
         }
     }
 
-    /// What to give back next, if more free slots are reserved than the spare and one: those at the file's end are cut
+    /// What to give back next, if clearly more free slots are reserved than the spare: those at the file's end are cut
     /// off, then the highest others are punched.
     pub(crate) fn release(&mut self) -> Option<Release> {
-        let keep = self.spare() + 1;
+        // Some more of a large store: what is given back is soon asked for again.
+        let keep = self.spare() + 1 + self.log.len() as u64 / 16;
         let before = self.slots.len();
         while let Some(Slot::Free { reserved }) = self.slots.last()
             && (!reserved || self.reserved > keep)

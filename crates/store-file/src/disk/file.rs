@@ -184,6 +184,11 @@ impl Disk for FileDisk {
         Ok(self.file.metadata()?.blocks() * 512)
     }
 
+    fn read_ahead(&self, at: u64, len: u64) {
+        // As below.
+        let _ = rustix::fs::fadvise(&self.file, at, std::num::NonZeroU64::new(len), Advice::WillNeed);
+    }
+
     fn drop_caches(&self) {
         // Whether the kernel does it is its affair; nothing depends on it.
         let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed);

@@ -36,6 +36,8 @@ pub trait Disk: Send + Sync {
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Bytes taken on the medium.
     fn allocated(&self) -> io::Result<u64>;
+    /// Says that a range will be read soon. Only a wish.
+    fn read_ahead(&self, _at: u64, _len: u64) {}
     /// Drops what the kernel caches of the (synced) file, so that the next reads ask the medium. Only a wish.
     fn drop_caches(&self) {}
 }

@@ -42,6 +42,7 @@ impl Store {
     pub(super) fn collect_step(&mut self) -> Result<Step, Error> {
         if self.upkeep.collecting.is_none() {
             self.upkeep.collecting = self.choose();
+            self.read_ahead();
         }
         let Some(collecting) = &self.upkeep.collecting else {
             return Ok(Step::Idle);
@@ -65,11 +66,21 @@ impl Store {
         match self.copy_piece(sequence, at, segment.used as usize) {
             Ok(next) => {
                 self.upkeep.collecting = Some(Collecting { sequence, at: next });
+                self.read_ahead();
                 Ok(Step::Worked)
             }
             // Tried again when something was freed.
             Err(Error::NoSpace { .. }) => Ok(Step::Idle),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Has the kernel read the next piece while commits go on, so that the owner does not wait for the medium.
+    fn read_ahead(&self) {
+        if let Some(Collecting { sequence, at }) = self.upkeep.collecting
+            && let Some(offset) = self.space.offset(sequence * self.space.segment_bytes() + at as u64)
+        {
+            self.disk.read_ahead(offset, WINDOW as u64);
         }
     }
 
