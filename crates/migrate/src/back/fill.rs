@@ -11,8 +11,8 @@ use crate::FILLER_KEY;
 use crate::connect::{Connection, Source};
 use crate::error::{Error, is_passing};
 
-/// Writes under way at once. etcd takes what waits into one sync of its log.
-const UNDER_WAY: usize = 256;
+/// Writes under way at once. etcd takes what waits into one sync of its log; more of them only wait longer.
+const UNDER_WAY: usize = 128;
 /// etcd's database keeps every revision until it is compacted.
 const COMPACT_EVERY: i64 = 100_000;
 /// How often progress is looked at.
