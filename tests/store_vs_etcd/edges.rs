@@ -221,3 +221,95 @@ fn systemd_is_told() {
     });
     assert_eq!(told(), "STOPPING=1");
 }
+
+/// A disk without room (here: a limit on the file's size) is no end: writes are refused with the alarm raised, reads and
+/// deletes go on, and after compaction there is room again. It starts on the full disk as well.
+#[test]
+fn a_full_disk_is_not_the_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let port = free_port();
+    let start = || {
+        let mut command = Command::new("bash");
+        command.args(["-c", "trap '' XFSZ; ulimit -f 60000; exec \"$@\"", "bash"]);
+        command
+            .arg(program("quantykube-store"))
+            .arg("--data")
+            .arg(folder.path().join("store.qks"));
+        command.args(["--listen", &format!("127.0.0.1:{port}")]);
+        let mut server = Server::start(&mut command, &folder.path().join("log"));
+        server.wait_for_port(port, Duration::from_secs(10));
+        server
+    };
+    let connect = || async move {
+        let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).expect("a URL");
+        let channel = endpoint.connect().await.expect("a connection");
+        let kv = kv_client::KVClient::new(channel.clone());
+        (kv, maintenance_client::MaintenanceClient::new(channel))
+    };
+    let mut server = start();
+    let value = "v".repeat(1_000_000);
+    let written = block_on(async {
+        let (mut kv, _) = connect().await;
+        let mut written = 0;
+        let status = loop {
+            match kv.put(put(&format!("k{written:03}"), &value)).await {
+                Ok(_) => written += 1,
+                Err(status) => break status,
+            }
+            assert!(written < 100, "60 MB take no 100");
+        };
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert_eq!(status.message(), "etcdserver: mvcc: database space exceeded");
+        assert!(written > 20, "{written} fit");
+        let read = kv.range(range("k000", "")).await.expect("reads go on").into_inner();
+        assert_eq!(read.kvs[0].value.len(), value.len());
+        written
+    });
+    server.kill();
+    let mut server = start();
+    block_on(async {
+        let (mut kv, mut maintenance) = connect().await;
+        kv.put(put("k", "x"))
+            .await
+            .expect_err("the alarm stands after a restart");
+        let deleted = kv
+            .delete_range(delete("k", "l"))
+            .await
+            .expect("deletes go on")
+            .into_inner();
+        assert_eq!(deleted.deleted, written);
+        let revision = deleted.header.expect("a header").revision;
+        kv.compact(CompactionRequest {
+            revision,
+            physical: true,
+        })
+        .await
+        .expect("compaction goes on");
+        let begun = Instant::now();
+        loop {
+            let alarms = maintenance
+                .alarm(AlarmRequest::default())
+                .await
+                .expect("the alarms")
+                .into_inner()
+                .alarms;
+            for alarm in alarms {
+                let request = AlarmRequest {
+                    action: AlarmAction::Deactivate as i32,
+                    member_id: alarm.member_id,
+                    alarm: alarm.alarm,
+                };
+                maintenance.alarm(request).await.expect("disarmed");
+            }
+            if kv.put(put("k", &value)).await.is_ok() {
+                break;
+            }
+            assert!(
+                begun.elapsed() < Duration::from_secs(10),
+                "no room after all was deleted and compacted"
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    assert_eq!(server.stop(Duration::from_secs(5)).code(), Some(0));
+}

@@ -236,3 +236,73 @@ fn a_clean_stop_under_load() {
         }
     });
 }
+
+/// Bugs 5, 6 and 31 of others: compacted at the head, killed, started again: the revision stays, what can be read stays.
+fn compacted_at_the_head(kind: Kind) {
+    let mut running = Running::fresh(kind, &[]);
+    block_on(async {
+        let mut clients = running.clients().await;
+        clients.kv.put(put("a", "1")).await.expect("a put");
+        clients.kv.delete_range(delete("a", "")).await.expect("a delete");
+        let compaction = CompactionRequest {
+            revision: 3,
+            physical: true,
+        };
+        clients.kv.compact(compaction).await.expect("a compaction");
+        for _ in 0..2 {
+            running.kill();
+            running.restart();
+        }
+        let mut clients = running.clients().await;
+        let at = |revision| RangeRequest {
+            revision,
+            ..range("a", "")
+        };
+        let read = clients
+            .kv
+            .range(at(3))
+            .await
+            .expect("a read at the compacted revision")
+            .into_inner();
+        assert_eq!(
+            (read.count, read.header.expect("a header").revision),
+            (0, 3),
+            "{kind:?}"
+        );
+        let status = clients.kv.range(at(2)).await.expect_err("a read before it");
+        assert_eq!(
+            status.message(),
+            "etcdserver: mvcc: required revision has been compacted",
+            "{kind:?}"
+        );
+        let first = crate::watches::create("a", "", |r| r.start_revision = 3);
+        let mut stream = crate::watches::Stream::open(&mut clients, first).await;
+        assert!(stream.next().await.created);
+        let put = clients.kv.put(put("a", "2")).await.expect("a put").into_inner();
+        assert_eq!(put.header.expect("a header").revision, 4, "{kind:?}");
+        // The delete at the compacted revision itself is still told.
+        let mut events = Vec::new();
+        while events.len() < 2 {
+            events.extend(stream.next().await.events);
+        }
+        let told: Vec<(i32, i64)> = events
+            .iter()
+            .map(|e| (e.r#type, e.kv.as_ref().expect("a key").mod_revision))
+            .collect();
+        assert_eq!(
+            told,
+            [(EventType::Delete as i32, 3), (EventType::Put as i32, 4)],
+            "{kind:?}"
+        );
+    });
+}
+
+#[test]
+fn etcd_keeps_its_revision_when_compacted_at_the_head() {
+    compacted_at_the_head(Kind::Etcd);
+}
+
+#[test]
+fn the_store_keeps_its_revision_when_compacted_at_the_head() {
+    compacted_at_the_head(Kind::Store);
+}

@@ -223,3 +223,59 @@ fn many_leases_that_end_at_once_hold_nobody_up() {
         assert!(slowest < Duration::from_secs(1), "a put took {slowest:?}");
     });
 }
+
+/// Bug 25 of others: one lease with very many keys ends in one revision, and writes beside it go on.
+#[test]
+fn a_huge_lease_ends_in_one_revision() {
+    let running = Running::fresh(Kind::Store, &[]);
+    block_on(async {
+        let mut clients = running.clients().await;
+        clients.lease.lease_grant(grant(7, 20)).await.expect("a lease");
+        let keys = 20_000;
+        for first in (0..keys).step_by(125) {
+            let puts = (first..first + 125).map(|n| {
+                Request::Put(PutRequest {
+                    lease: 7,
+                    ..put(&format!("huge/{n}"), "x")
+                })
+            });
+            clients
+                .kv
+                .txn(txn(vec![], puts.collect(), vec![]))
+                .await
+                .expect("a txn");
+        }
+        let count = || RangeRequest {
+            count_only: true,
+            ..range("huge/", "huge0")
+        };
+        let before = clients.kv.range(count()).await.expect("a count").into_inner();
+        assert_eq!(before.count, keys);
+        let mut other = running.clients().await;
+        let beside = tokio::spawn(async move {
+            let mut slowest = Duration::ZERO;
+            loop {
+                let begun = Instant::now();
+                if other.kv.put(put("beside", "x")).await.is_err() {
+                    return slowest;
+                }
+                slowest = slowest.max(begun.elapsed());
+                let left = other.kv.range(range("huge/0", "")).await.expect("a read").into_inner();
+                if left.count == 0 {
+                    return slowest;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        clients
+            .lease
+            .lease_revoke(LeaseRevokeRequest { id: 7 })
+            .await
+            .expect("revoked");
+        let slowest = beside.await.expect("the writer ends");
+        assert_eq!(clients.kv.range(count()).await.expect("a count").into_inner().count, 0);
+        println!("{keys} keys went at once, the slowest put beside them took {slowest:?}");
+        assert!(slowest < Duration::from_secs(3), "a put took {slowest:?}");
+    });
+}

@@ -252,3 +252,100 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use quantykube_etcd_api::PutRequest;
+    use quantykube_store_file::{Options, SimDisk, Tuning};
+
+    use super::*;
+
+    const EIO: i32 = 5;
+
+    fn engine(disk: &SimDisk) -> Arc<Engine> {
+        let identity = Identity {
+            cluster_id: 1,
+            member_id: 2,
+            raft_term: 3,
+        };
+        let options = Options { quota: 0, identity };
+        let store = Store::create_on(Arc::new(disk.clone()), options, Tuning::default()).unwrap();
+        let limits = Limits {
+            request_bytes: 1 << 20,
+            quota: 0,
+        };
+        Engine::new(store, limits)
+    }
+
+    fn put(engine: &Engine, key: &'static str) -> Result<u64, Error> {
+        let request = PutRequest {
+            key: Bytes::from_static(key.as_bytes()),
+            ..Default::default()
+        };
+        Ok(engine.lock()?.put(&request)?.wait)
+    }
+
+    fn block_on(future: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let limited = async {
+            tokio::time::timeout(Duration::from_secs(20), future)
+                .await
+                .expect("in time")
+        };
+        runtime.block_on(limited);
+    }
+
+    #[test]
+    fn a_response_waits_for_its_sync_and_readers_see_it_then() {
+        block_on(async {
+            let engine = engine(&SimDisk::new());
+            let publisher = Arc::clone(&engine);
+            tokio::spawn(async move { publisher.publish().await });
+            for round in 0..50 {
+                let seq = put(&engine, "k").unwrap();
+                engine.synced(seq).await.unwrap();
+                assert_eq!(engine.lock().unwrap().visible(), 2 + round);
+            }
+            // Many at once, waited for in the wrong order.
+            let seqs: Vec<u64> = (0..100).map(|_| put(&engine, "k").unwrap()).collect();
+            for seq in seqs.into_iter().rev() {
+                engine.synced(seq).await.unwrap();
+            }
+            assert!(engine.gate.waiting.lock().unwrap().is_empty());
+        });
+    }
+
+    /// A failed sync ends it all: what waited is not acknowledged, nothing is taken any more, and it is said why.
+    #[test]
+    fn after_a_failed_sync_nothing_is_acknowledged() {
+        for later in 0..4 {
+            block_on(async {
+                let disk = SimDisk::new();
+                let engine = engine(&disk);
+                let publisher = Arc::clone(&engine);
+                tokio::spawn(async move { publisher.publish().await });
+                let seq = put(&engine, "before").unwrap();
+                engine.synced(seq).await.unwrap();
+                disk.fail_at(disk.ops() + later, EIO);
+                let mut refused = false;
+                for _ in 0..10 {
+                    let outcome = match put(&engine, "after") {
+                        Ok(seq) => engine.synced(seq).await,
+                        Err(error) => Err(error),
+                    };
+                    assert!(!refused || outcome.is_err(), "acknowledged after a failure");
+                    refused |= outcome.is_err();
+                }
+                assert!(disk.fired() && refused, "operation {later} after the first put");
+                assert!(engine.failed().await.contains("os error 5"));
+                assert!(matches!(engine.lock().map(|_| ()), Err(Error::Stopped)));
+            });
+        }
+    }
+}
