@@ -150,6 +150,9 @@ fn kubelet(node: &Node) -> Check {
     }
 }
 
+/// What a store reserves ahead of its writes, the journal and the programs, in bytes.
+pub const RESERVE_BYTES: u64 = 256 << 20;
+
 /// Whether there is room for what an etcd holds, twice: for the copy and for what compaction of it needs.
 fn space(etcd: &Known<Etcd>, free: Option<u64>, folder: &str) -> Check {
     let (Ok(etcd), Some(free)) = (etcd, free) else {
@@ -159,7 +162,7 @@ fn space(etcd: &Known<Etcd>, free: Option<u64>, folder: &str) -> Check {
         0 => etcd.status.db_size,
         known => known,
     };
-    let needed = in_use.saturating_mul(2);
+    let needed = in_use.saturating_mul(2).saturating_add(RESERVE_BYTES);
     let human = quantykube_base::human_bytes;
     let found = format!("{} free below {folder}, {} needed", human(free), human(needed));
     match free >= needed {

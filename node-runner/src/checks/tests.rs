@@ -244,11 +244,9 @@ fn facts_of_the_machine_are_judged() {
     );
     let in_use = good.etcd.as_ref().unwrap().status.db_size_in_use;
     assert!(in_use > 0);
-    assert_eq!(changed(&|facts| facts.free_bytes = Some(2 * in_use - 1)), ["space"]);
-    assert_eq!(
-        changed(&|facts| facts.free_bytes = Some(2 * in_use)),
-        Vec::<&str>::new()
-    );
+    let needed = 2 * in_use + checks::RESERVE_BYTES;
+    assert_eq!(changed(&|facts| facts.free_bytes = Some(needed - 1)), ["space"]);
+    assert_eq!(changed(&|facts| facts.free_bytes = Some(needed)), Vec::<&str>::new());
     assert_eq!(changed(&|facts| facts.free_bytes = None), ["space"]);
     let version = |text: &str| {
         changed(&|facts| {

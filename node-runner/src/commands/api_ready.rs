@@ -12,15 +12,14 @@ use crate::facts::chain;
 /// How long one answer may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Succeeds where `/readyz` answers 200.
+/// Succeeds where `/readyz` answers 200. That it does not yet is no error: a plan waits for it.
 pub fn run(context: &Context, endpoint: &Endpoint) -> Result<Exit, Failure> {
-    api_server::ready(&context.root, endpoint, TIMEOUT).map_err(|error| {
-        Failure::new(
-            Exit::Failed,
-            "api-server",
-            format!("the API server is not ready: {}", chain(&error)),
-        )
-    })?;
+    if let Err(error) = api_server::ready(&context.root, endpoint, TIMEOUT) {
+        context
+            .reporter
+            .step("not-ready", &format!("not ready yet: {}", chain(&error)));
+        return Ok(Exit::Failed);
+    }
     let text = format!("the API server at {} is ready", endpoint.address);
     context
         .reporter

@@ -4,8 +4,10 @@ use quantykube_base::{Exit, Failure};
 use serde_json::json;
 
 use crate::args::Id;
+use crate::checks::Verdict;
 use crate::commands::narrator::Narrator;
 use crate::commands::outcome::{Telling, is_done};
+use crate::commands::plan::Planned;
 use crate::commands::{Context, plan, refused};
 use crate::moves::store::NAME;
 
@@ -27,11 +29,8 @@ pub fn run(context: &Context, id: Option<Id>) -> Result<Exit, Failure> {
         );
         return Ok(Exit::Done);
     }
-    let (checks, plan) = plan::for_store(context, system, id.as_ref())?;
-    for check in checks
-        .iter()
-        .filter(|check| check.hint.is_some() || !check.result.allows())
-    {
+    let Planned { checks, plan, number } = plan::for_store(context, system, id.as_ref())?;
+    for check in checks.iter().filter(|check| check.result != Verdict::Pass) {
         context.reporter.step(check.name, &check.lines().join("\n"));
     }
     let Some(plan) = plan else {
@@ -39,20 +38,30 @@ pub fn run(context: &Context, id: Option<Id>) -> Result<Exit, Failure> {
     };
     context
         .reporter
-        .step("checks", &format!("{} checks, all say yes", checks.len()));
+        .step("checks", &format!("{} checks, none says no", checks.len()));
     let session = journals.lock(system).map_err(|error| error.failure())?;
+    if Some(journals.next_number(system).map_err(|error| error.failure())?) != number {
+        return Err(Failure::new(
+            Exit::Refused,
+            "meanwhile",
+            "another move was made while this one was planned; nothing was touched",
+        )
+        .hint("run it again"));
+    }
+    let mut narrator = Narrator::new(context.reporter);
     let outcome = session
-        .run(&plan, system, &mut Narrator::new(context.reporter))
+        .run(&plan, system, &mut narrator)
         .map_err(|error| error.failure())?;
     if !is_done(&outcome) {
         return Err(TELLING.failure(&outcome));
     }
     context.reporter.result(
         &format!(
-            "done: {}; etcd keeps running, untouched since the move\nback with: quantykube undo store",
-            TELLING.moved
+            "done: {}, the API server was away for {:.1} s; etcd keeps running, untouched\nback with: quantykube undo store",
+            TELLING.moved,
+            narrator.away().unwrap_or_default().as_secs_f64(),
         ),
-        TELLING.value(&outcome, true),
+        TELLING.value(&outcome, narrator.away()),
     );
     Ok(Exit::Done)
 }

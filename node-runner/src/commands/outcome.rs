@@ -1,5 +1,7 @@
 //! Turns the end of a move into what the user reads and the exit code.
 
+use std::time::Duration;
+
 use quantykube_base::{Exit, Failure};
 use quantykube_journal::{Ending, Outcome};
 use serde_json::{Value, json};
@@ -53,8 +55,14 @@ impl Telling<'_> {
     }
 
     /// The result of a move that ended as asked.
-    pub fn value(&self, outcome: &Outcome, changed: bool) -> Value {
-        json!({"what": self.what, "changed": changed, "journal": outcome.id, "state": self.moved})
+    pub fn value(&self, outcome: &Outcome, away: Option<Duration>) -> Value {
+        json!({
+            "what": self.what,
+            "changed": true,
+            "journal": outcome.id,
+            "state": self.moved,
+            "awaySeconds": away.map(|away| away.as_secs_f64()),
+        })
     }
 }
 

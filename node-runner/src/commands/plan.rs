@@ -13,8 +13,8 @@ use crate::moves;
 /// Prints what `install store` would do.
 pub fn store(context: &Context) -> Result<Exit, Failure> {
     let system = &context.machine();
-    let (checks, plan) = for_store(context, system, None)?;
-    print(context, "install store", &checks, plan.as_ref())
+    let planned = for_store(context, system, None)?;
+    print(context, "install store", &planned.checks, planned.plan.as_ref())
 }
 
 /// Prints what `undo store` would do.
@@ -24,19 +24,29 @@ pub fn undo_store(context: &Context) -> Result<Exit, Failure> {
     print(context, "undo store", &checks, plan.as_ref())
 }
 
+/// What came out of looking at the node.
+pub struct Planned {
+    /// Every check.
+    pub checks: Vec<Check>,
+    /// The plan, where the checks allow it.
+    pub plan: Option<Plan>,
+    /// The number that the plan's journal must get: another one means that somebody else was here.
+    pub number: Option<u32>,
+}
+
 /// Checks and, where they allow it, the plan of `install store`. The bundle is verified first: nothing it says is used
 /// before.
-pub fn for_store(
-    context: &Context,
-    system: &dyn System,
-    id: Option<&Id>,
-) -> Result<(Vec<Check>, Option<Plan>), Failure> {
+pub fn for_store(context: &Context, system: &dyn System, id: Option<&Id>) -> Result<Planned, Failure> {
     let verified = bundle::verify(context, None, id)?;
     let bundle = bundle::for_store(&verified)?;
     let facts = facts::store(&context.root, system);
     let (mut checks, ready) = checks::store::judge(&facts, verified.manifest().architecture.name());
     checks.insert(0, Check::pass("bundle", format!("verified, id {}", verified.id())));
-    Ok((checks, ready.map(|ready| moves::store::plan(&bundle, &ready))))
+    Ok(Planned {
+        checks,
+        number: ready.as_ref().map(|ready| ready.number),
+        plan: ready.map(|ready| moves::store::plan(&bundle, &ready)),
+    })
 }
 
 /// Checks and, where they allow it, the plan of `undo store`.

@@ -47,10 +47,11 @@ pub fn run(context: &Context) -> Result<Exit, Failure> {
         return Err(refused(TELLING.what, &checks));
     };
     say_checks(context, &checks);
+    let mut narrator = Narrator::new(context.reporter);
     let outcome = session
-        .run(&plan, system, &mut Narrator::new(context.reporter))
+        .run(&plan, system, &mut narrator)
         .map_err(|error| error.failure())?;
-    tell(context, &outcome)
+    tell(context, &outcome, &narrator)
 }
 
 /// Brings an open move to its end. `None` where an install could not be put back any more and stands finished: its own
@@ -67,7 +68,11 @@ fn end_open(
             .reporter
             .step("open-move", &format!("the move {} is open and goes on", open.id));
         let outcome = session.resume(system, &mut narrator).map_err(|error| error.failure())?;
-        return tell(context, &outcome).map(Some);
+        // Put back as it was asked to, it is begun anew.
+        if outcome.ending == Ending::AsBefore && outcome.exit == Exit::Done {
+            return Ok(None);
+        }
+        return tell(context, &outcome, &narrator).map(Some);
     }
     context
         .reporter
@@ -94,13 +99,20 @@ fn say_checks(context: &Context, checks: &[Check]) {
         .step("checks", &format!("{} checks, all say yes", checks.len()));
 }
 
-fn tell(context: &Context, outcome: &Outcome) -> Result<Exit, Failure> {
+fn tell(context: &Context, outcome: &Outcome, narrator: &Narrator) -> Result<Exit, Failure> {
     if !is_done(outcome) {
         return Err(TELLING.failure(outcome));
     }
+    let away = narrator.away();
+    let away_text = away.map_or(String::new(), |away| {
+        format!(", the API server was away for {:.1} s", away.as_secs_f64())
+    });
     context.reporter.result(
-        &format!("done: {}; the store's file is kept beside its old place", TELLING.moved),
-        TELLING.value(outcome, true),
+        &format!(
+            "done: {}{away_text}; the store's file is kept beside its old place",
+            TELLING.moved
+        ),
+        TELLING.value(outcome, away),
     );
     Ok(Exit::Done)
 }
