@@ -194,6 +194,7 @@ pub(crate) fn read_segments(payload: &[u8]) -> Result<Vec<(u64, Segment)>, Malfo
                 used: reader.length32()?,
                 live: 0,
                 max_revision: reader.signed()?,
+                emptied: None,
             },
         ));
     }
@@ -363,6 +364,7 @@ mod tests {
             used: 100,
             live: 0,
             max_revision: 12,
+            emptied: None,
         };
         let payload = segments_payload([(&8, &segment)].into_iter());
         assert_eq!(read_segments(&payload).unwrap(), [(8, segment)]);

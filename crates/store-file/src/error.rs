@@ -56,8 +56,8 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The value is of a version that was compacted away.
-    #[error("the value was compacted away")]
+    /// The value is of a version, given out some time ago, that was compacted away or moved.
+    #[error("the value was compacted away or moved")]
     Gone,
     /// An import whose records are not in order or otherwise impossible.
     #[error("import: {0}")]

@@ -29,8 +29,9 @@ impl Store {
         }
     }
 
-    /// The value of a version this store gave out. Checked against the checksum it was written with. A version that was
-    /// compacted away since then answers [`Error::Gone`], once its space was given back.
+    /// The value of a version this store gave out. Checked against the checksum it was written with. A version given out
+    /// some time ago (see [`crate::Tuning::grace`]) that was compacted away or moved since answers [`Error::Gone`]: a
+    /// new [`Store::get`] tells which.
     pub fn value(&self, version: &Version) -> Result<Bytes, Error> {
         let (address, len) = (version.value.offset, version.value.len as usize);
         if let Some(bytes) = self.in_memory(address)

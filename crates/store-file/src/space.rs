@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::layout::{Address, SEGMENT_HEADER_LEN, SLOTS_AT};
 use crate::{Disk, Error};
@@ -39,6 +40,8 @@ pub(crate) struct Segment {
     pub(crate) live: u64,
     /// The last revision whose transaction stands in it, 0 for none.
     pub(crate) max_revision: i64,
+    /// When the last live version in it went; None if that was before the start.
+    pub(crate) emptied: Option<Instant>,
 }
 
 /// Space to be given back to the medium.
@@ -65,6 +68,8 @@ pub(crate) struct Space {
     /// Sum of `live` over the log.
     live: u64,
     quota: u64,
+    /// There was no room for something since the last checkpoint.
+    pressed: bool,
 }
 
 impl Space {
@@ -80,6 +85,7 @@ impl Space {
             used: 0,
             live: 0,
             quota,
+            pressed: false,
         }
     }
 
@@ -126,11 +132,14 @@ impl Space {
     pub(crate) fn weigh(&mut self, address: Address, weight: u64, came: bool) {
         self.update(address / self.segment_bytes(), |segment| {
             debug_assert!(came || segment.live >= weight, "more was dropped than ever came");
-            segment.live = if came {
-                segment.live + weight
-            } else {
-                segment.live.saturating_sub(weight)
-            };
+            if came {
+                segment.live += weight;
+                return;
+            }
+            segment.live = segment.live.saturating_sub(weight);
+            if segment.live == 0 {
+                segment.emptied = Some(Instant::now());
+            }
         });
     }
 
@@ -157,6 +166,12 @@ impl Space {
 
     /// Makes sure that `slots` more segments can be begun and `bytes` be written. Changes nothing but reservations.
     pub(crate) fn reserve(&mut self, slots: u64, bytes: u64, spare: bool) -> Result<(), Error> {
+        let reserved = self.try_reserve(slots, bytes, spare);
+        self.pressed |= matches!(reserved, Err(Error::NoSpace { .. }));
+        reserved
+    }
+
+    fn try_reserve(&mut self, slots: u64, bytes: u64, spare: bool) -> Result<(), Error> {
         let no_space = Error::NoSpace { needed: bytes };
         if self.quota > 0 {
             let extra = if spare { SPARE_SLOTS * self.segment_bytes() } else { 0 };
@@ -239,6 +254,7 @@ impl Space {
                 used: SEGMENT_HEADER_LEN as u32,
                 live: 0,
                 max_revision: 0,
+                emptied: None,
             },
         );
         Some(slot)
@@ -274,8 +290,20 @@ impl Space {
         }
     }
 
+    /// Segments before `active` that a checkpoint made now would not need: nothing lives in them and no read of the
+    /// history from `compacted` on needs them. Versions given out before may still be read for a while (`grace`) after
+    /// the last one was moved away, unless space is short.
+    pub(crate) fn freeable(&self, active: u64, compacted: i64, grace: Duration) -> Vec<u64> {
+        let left = |emptied: Instant| self.pressed || emptied.elapsed() >= grace;
+        let unneeded = self.log.range(..active).filter(|(_, segment)| {
+            segment.live == 0 && segment.max_revision < compacted.max(1) && segment.emptied.is_none_or(left)
+        });
+        unneeded.map(|(sequence, _)| *sequence).collect()
+    }
+
     /// Puts the checkpoint in the making in force and frees the old one's slots.
     pub(crate) fn install_checkpoint(&mut self) {
+        self.pressed = false;
         let made = std::mem::take(&mut self.making);
         for slot in std::mem::replace(&mut self.checkpoint, made) {
             self.set(slot, Slot::Free { reserved: true });

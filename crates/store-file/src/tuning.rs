@@ -13,6 +13,8 @@ pub struct Tuning {
     pub checkpoint_log_bytes: u64,
     /// Bytes of background work that may wait for the writer at once.
     pub background_bytes: usize,
+    /// How long a version that was given out stays readable after its value was moved, while space is not short.
+    pub grace: Duration,
     /// How long the writer is idle before it leaves a mark.
     pub idle: Duration,
     /// A writer thread; without one nothing is written before [`crate::Store::sync`] (for tests that need an order).
@@ -26,6 +28,7 @@ impl Default for Tuning {
             recent_bytes: 16 << 20,
             checkpoint_log_bytes: 64 << 20,
             background_bytes: 512 << 10,
+            grace: Duration::from_secs(20),
             idle: Duration::from_millis(200),
             threaded: true,
         }
@@ -40,6 +43,7 @@ impl Tuning {
             recent_bytes: 4096,
             checkpoint_log_bytes: 16384,
             background_bytes: 4096,
+            grace: Duration::ZERO,
             idle: Duration::from_millis(1),
             threaded: false,
         }

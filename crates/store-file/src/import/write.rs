@@ -199,6 +199,7 @@ impl Data {
             used: SEGMENT_HEADER_LEN as u32,
             live: 0,
             max_revision: 0,
+            emptied: None,
         };
         self.segments.push((self.sequence() + 1, segment));
         (self.base, self.at) = (base, SEGMENT_HEADER_LEN);

@@ -123,6 +123,7 @@ fn first_segment(state: &mut Recovered, slots: &Slots) -> Result<(), Error> {
             used: SEGMENT_HEADER_LEN as u32,
             live: 0,
             max_revision: 0,
+            emptied: None,
         },
     );
     Ok(())

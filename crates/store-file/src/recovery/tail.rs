@@ -80,6 +80,7 @@ fn begun(found: &FoundLog) -> Segment {
         used: SEGMENT_HEADER_LEN as u32,
         live: 0,
         max_revision: 0,
+        emptied: None,
     }
 }
 

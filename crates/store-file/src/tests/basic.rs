@@ -294,3 +294,45 @@ fn a_store_may_change_threads() {
     is_send::<Import>();
     is_send::<Frozen>();
 }
+
+#[test]
+fn a_version_given_out_stays_readable_while_its_value_is_moved() {
+    let disk = SimDisk::new();
+    let tuning = Tuning {
+        grace: std::time::Duration::from_secs(3600),
+        ..Tuning::small()
+    };
+    let mut store = Store::create_on(std::sync::Arc::new(disk), options(), tuning).unwrap();
+    let write = |store: &mut Store, n: u32, byte: u8| {
+        let mut transaction = store.begin(1, 500, false).unwrap();
+        let version = transaction.put(Bytes::from(format!("{n:03}")), Bytes::from(vec![byte; 400]), 0);
+        transaction.commit().unwrap();
+        version
+    };
+    // One key that stays among many that change.
+    let given = write(&mut store, 0, 7);
+    for round in 0..20 {
+        for n in 1..30 {
+            write(&mut store, n, round);
+        }
+    }
+    store.compact(store.revision()).unwrap();
+    for _ in 0..1000 {
+        store.sync().unwrap();
+        store.maintain(std::time::Duration::ZERO).unwrap();
+    }
+    let now = store.get(b"000", store.revision()).unwrap();
+    assert!(
+        store.upkeep.copied > 0 && now.value != given.value,
+        "the value was not moved"
+    );
+    assert_eq!(store.value(&given).unwrap(), vec![7; 400]);
+    // With the grace over, its space is given back and the old version is refused, not misread.
+    store.tuning.grace = std::time::Duration::ZERO;
+    for _ in 0..1000 {
+        store.sync().unwrap();
+        store.maintain(std::time::Duration::ZERO).unwrap();
+    }
+    assert!(matches!(store.value(&given), Err(Error::Gone)));
+    assert_eq!(store.value(&now).unwrap(), vec![7; 400]);
+}

@@ -94,12 +94,7 @@ impl Store {
     /// Segments that a checkpoint made now would not need.
     fn freeable(&self) -> Vec<u64> {
         let (active, _) = end_of_log(self.tail, self.space.segment_bytes());
-        let unneeded = self
-            .space
-            .log()
-            .range(..active)
-            .filter(|(_, segment)| segment.live == 0 && segment.max_revision < self.compacted.max(1));
-        unneeded.map(|(sequence, _)| *sequence).collect()
+        self.space.freeable(active, self.compacted, self.tuning.grace)
     }
 
     fn begin_checkpoint(&mut self) {
