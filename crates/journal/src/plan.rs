@@ -227,7 +227,7 @@ pub enum Op {
         name: String,
         /// Started at boot.
         enabled: bool,
-        /// Running now.
+        /// Running now. The same as `enabled`: what a restart of the machine undoes is not done.
         active: bool,
     },
     /// Lets systemd read its unit files again.
@@ -473,6 +473,9 @@ impl Op {
             Op::Probe { argv: run, .. } | Op::Gate { argv: run, .. } => argv(run),
             Op::WaitGone { process, .. } if process.args.is_empty() && process.pid.is_none() => {
                 Err("a process is known by its program's name alone, and another cluster's may run here".into())
+            }
+            Op::Unit { enabled, active, .. } if enabled != active => {
+                Err("a restart of the machine in the middle of the move would change what it has done".into())
             }
             Op::Unit { .. } | Op::ReloadUnits { .. } | Op::WaitGone { .. } => Ok(()),
         }

@@ -39,7 +39,7 @@ fn install_while_clients_write_as_soon_as_they_can() {
         "install, writes",
         &common::node(Writes::WhenListening),
         &common::install(),
-        0,
+        41,
     );
 }
 
@@ -60,6 +60,6 @@ fn undo_while_clients_write_as_soon_as_they_can() {
         "undo, writes",
         &common::moved_node(Writes::WhenListening),
         &common::undo(),
-        0,
+        41,
     );
 }

@@ -330,7 +330,7 @@ pub fn undo() -> Plan {
                 "the store stops",
                 Op::Unit {
                     name: UNIT.into(),
-                    enabled: true,
+                    enabled: false,
                     active: false,
                 },
             ),
@@ -366,15 +366,6 @@ pub fn undo() -> Plan {
                     argv: argv("ready"),
                     timeout_s: 120,
                     way: Way::Forward,
-                },
-            ),
-            step(
-                "store-unit",
-                "the store's unit is disabled",
-                Op::Unit {
-                    name: UNIT.into(),
-                    enabled: false,
-                    active: false,
                 },
             ),
             step(

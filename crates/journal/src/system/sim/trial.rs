@@ -80,6 +80,14 @@ pub const CRASHES: [(When, How); 5] = [
 ];
 
 impl Trial<'_> {
+    /// Whether the plan, run to its end, leaves anything that can be seen.
+    pub fn does_something(&self) -> bool {
+        let mut whole = self.machine.clone();
+        self.go(&mut whole, Do::Run).expect("the plan runs");
+        whole.pass(SETTLES_IN);
+        self.picture(&whole) != self.picture(self.machine)
+    }
+
     /// Tries every crash. Panics where the machine ends between.
     pub fn every_crash(&self) -> Counts {
         let before = self.picture(self.machine);
