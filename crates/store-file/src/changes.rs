@@ -86,9 +86,15 @@ impl Store {
     /// The frame at an address: from memory, or from the file through the window.
     fn frame_at(&self, address: Address, window: &mut Window) -> Result<(FrameHeader, Bytes), Error> {
         if let Some(bytes) = self.in_memory(address) {
-            let (header, payload) = parse(&bytes, 0).ok_or(Error::Gone)?;
-            let payload = bytes.slice_ref(payload);
-            return Ok((header, payload));
+            // Made by this process: its checksum is for the medium.
+            let header = FrameHeader::decode(&bytes).ok_or(Error::Gone)?;
+            let end = FRAME_HEADER_LEN + header.len as usize;
+            let whole = end <= bytes.len();
+            return if whole {
+                Ok((header, bytes.slice(FRAME_HEADER_LEN..end)))
+            } else {
+                Err(Error::Gone)
+            };
         }
         let offset = self.space.offset(address).ok_or(Error::Gone)?;
         let rest = (self.space.segment_bytes() - address % self.space.segment_bytes()) as usize;

@@ -176,3 +176,86 @@ impl Records<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::import::Import;
+    use crate::{Identity, Lease, Record, Seeded, SimDisk, Tuning};
+
+    /// A small import over many segments, and what it holds.
+    fn import() -> (Vec<u8>, Summary) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.qks");
+        let identity = Identity {
+            cluster_id: 1,
+            member_id: 2,
+            raft_term: 3,
+        };
+        let mut import = Import::create_with(&path, identity, 1000, &Tuning::small()).unwrap();
+        for n in 0..300i64 {
+            let record = Record {
+                key: Bytes::from(format!("/registry/{n:04}")),
+                value: Bytes::from(vec![n as u8; (n % 97) as usize]),
+                create: 2,
+                modified: 2 + n / 3,
+                version: 1,
+                lease: n % 4,
+            };
+            import.push(&record).unwrap();
+        }
+        import
+            .lease(Lease {
+                id: 1,
+                granted_ttl: 5,
+                deadline_ms: 6,
+            })
+            .unwrap();
+        let finished = import.finish().unwrap();
+        let summary = finished.summary().clone();
+        finished.publish().unwrap();
+        (std::fs::read(&path).unwrap(), summary)
+    }
+
+    #[test]
+    fn a_flipped_bit_in_a_finished_import_is_found_by_reading_it_back() {
+        let (bytes, expected) = import();
+        let mut random = Seeded::new(1);
+        let (mut refused, mut harmless) = (0, 0);
+        for at in (0..bytes.len()).filter(|at| bytes[*at] != 0).step_by(4) {
+            let disk = SimDisk::with_bytes(bytes.clone());
+            disk.flip(at as u64, random.below(8) as u8);
+            let disk: Arc<dyn Disk> = Arc::new(disk);
+            match summary(&disk) {
+                Ok(found) => {
+                    assert_eq!(found, expected, "byte {at}");
+                    harmless += 1;
+                }
+                Err(Error::Damaged { .. }) => refused += 1,
+                Err(error) => panic!("byte {at}: {error}"),
+            }
+        }
+        println!("{refused} flips refused, {harmless} harmless");
+        // One copy of the header may be damaged: the other one counts.
+        assert!(harmless < 50 && refused > 2500, "{harmless} {refused}");
+    }
+
+    #[test]
+    fn a_part_of_an_import_that_never_reached_the_medium_is_found() {
+        let (bytes, _) = import();
+        for page in (0..bytes.len())
+            .step_by(4096)
+            .filter(|page| bytes[*page..page + 1] != [0])
+        {
+            if page < 8192 {
+                continue;
+            }
+            let mut lost = bytes.clone();
+            lost[page..page + 4096].fill(0);
+            let disk: Arc<dyn Disk> = Arc::new(SimDisk::with_bytes(lost));
+            assert!(summary(&disk).is_err(), "the page at {page} is missing");
+        }
+    }
+}
