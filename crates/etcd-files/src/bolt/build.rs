@@ -164,6 +164,14 @@ impl<C: Content, W: PageWriter<C>> Builder<C, W> {
         }
     }
 
+    /// Entries and children that wait for their page.
+    #[cfg(test)]
+    pub fn waiting(&self) -> (usize, usize) {
+        let leaves = self.open.iter().map(|bucket| bucket.leaf.heads.len()).sum();
+        let branches = self.open.iter().flat_map(|bucket| &bucket.branches);
+        (leaves, branches.map(Vec::len).sum())
+    }
+
     pub fn put(&mut self, key: C, value: C) -> Result<(), WriteError> {
         self.add(0, key, value)
     }

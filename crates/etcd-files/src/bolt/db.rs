@@ -4,9 +4,9 @@ use bytes::Bytes;
 
 use super::cursor::{Cursor, Entry};
 use super::meta::{META_PAGE, Meta, PAGE_SIZES};
-use super::page::{Header, Page, RUN_MAX};
+use super::page::{BRANCH_RUN_MAX, Header, Page, RUN_MAX};
 use super::source::Source;
-use super::{BUCKET, HEADER, u64_at};
+use super::{BRANCH, BUCKET, HEADER, u64_at};
 use crate::error::ReadError;
 
 /// A bbolt file, open for reading. Nothing is trusted but the meta page that was chosen.
@@ -155,11 +155,16 @@ impl<S: Source> Db<S> {
             return Err(damaged(0, format!("the page says that it is page {}", header.id)));
         }
         let run = u64::from(header.overflow) + 1;
-        if run > self.meta.pages - id || run * page_size as u64 > RUN_MAX {
-            let most = (self.meta.pages - id).min(RUN_MAX / page_size as u64) - 1;
+        let run_max = if header.flags == BRANCH {
+            BRANCH_RUN_MAX
+        } else {
+            RUN_MAX
+        };
+        let most = (self.meta.pages - id).min(run_max / page_size as u64);
+        if run > most {
             return Err(damaged(
                 12,
-                format!("{} overflow pages, where at most {most} can be", header.overflow),
+                format!("{} overflow pages, where at most {} can be", header.overflow, most - 1),
             ));
         }
         if header.overflow > 0 {

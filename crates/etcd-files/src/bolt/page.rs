@@ -7,6 +7,9 @@ use crate::error::{ReadError, shown};
 
 /// The longest run of a page and its overflow pages that is read, in bytes: what one leaf may take in memory.
 pub const RUN_MAX: u64 = 256 << 20;
+/// The same for a branch. bbolt gives a branch overflow pages only where four of the longest keys need them; a page for
+/// each level of a tree is in memory at once.
+pub(crate) const BRANCH_RUN_MAX: u64 = 1 << 20;
 
 /// A page, trusted: its elements lie inside it, one after the other, and their keys increase.
 #[derive(Clone, Debug)]

@@ -238,6 +238,22 @@ fn no_branch_has_one_child() {
     }
 }
 
+/// What stays in memory does not grow with the file.
+#[test]
+fn nothing_piles_up_while_writing() {
+    let mut builder = Builder::new(PAGE_SIZE, Branches::default());
+    let mut most = (0, 0);
+    for number in 0..1_000_000 {
+        builder.put(Count(17), Count(number % 2000)).unwrap();
+        let (leaves, branches) = builder.waiting();
+        most = (most.0.max(leaves), most.1.max(branches));
+    }
+    let layout = builder.finish().unwrap();
+    assert!(layout.pages > 240_000, "{} pages", layout.pages);
+    // Three levels of at most 123 children and two more.
+    assert!(most.0 < 1000 && most.1 <= 3 * 125, "{most:?} waited");
+}
+
 #[test]
 fn objects_of_half_a_page_do_not_waste_the_other_half() {
     for size in [100, 1024, 2100, 3000, 5000] {
@@ -379,6 +395,27 @@ fn loops_and_shared_pages_end_with_an_error() {
         let read: Result<Vec<_>, _> = db.root().cursor().collect();
         assert!(matches!(read, Err(ReadError::Damaged { .. })), "page {page}");
     }
+}
+
+/// A great branch that is its own child would be in memory once for each level.
+#[test]
+fn a_great_branch_is_refused_before_it_is_read() {
+    let mut tree = Tree::default();
+    tree.values.insert(b"k".to_vec(), vec![0; 3 << 20]);
+    let mut file = tree.file();
+    let branch = Header {
+        id: 2,
+        flags: BRANCH,
+        count: 1,
+        overflow: 700,
+    };
+    file[2 * PAGE_SIZE..2 * PAGE_SIZE + HEADER].copy_from_slice(&branch.encode());
+    let db = Db::open(&file[..]).unwrap();
+    let error = db.root().last().unwrap_err().to_string();
+    assert!(
+        error.contains("700 overflow pages, where at most 255 can be"),
+        "{error}"
+    );
 }
 
 #[test]
