@@ -82,6 +82,14 @@ enum Verb {
         #[arg(long)]
         file: PathBuf,
     },
+    /// Lift etcd's revision past the store's (for plans).
+    #[command(hide = true)]
+    RaiseRevision {
+        #[command(flatten)]
+        etcd: Etcd,
+        #[arg(long)]
+        store: String,
+    },
     /// Copy a store file into etcd (for plans).
     #[command(hide = true)]
     CopyBack {
@@ -153,6 +161,13 @@ pub enum Command {
     GateStore {
         /// The store's file.
         file: PathBuf,
+    },
+    /// For plans: etcd's revision past the store's.
+    RaiseRevision {
+        /// Which etcd; the same certificates are good for the store.
+        etcd: Etcd,
+        /// The store's URL.
+        store: String,
     },
     /// For plans: the store's file into etcd.
     CopyBack {
@@ -231,6 +246,7 @@ fn check(verb: Verb) -> Result<Command, Failure> {
         }),
         Verb::StoreReady(etcd) => Command::StoreReady(etcd),
         Verb::GateStore { file } => Command::GateStore { file },
+        Verb::RaiseRevision { etcd, store } => Command::RaiseRevision { etcd, store },
         Verb::CopyBack { etcd, file } => Command::CopyBack { etcd, file },
     })
 }

@@ -42,6 +42,7 @@ fn run(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::ApiReady(endpoint) => commands::api_ready::run(context, &endpoint),
         Command::StoreReady(etcd) => commands::store_ready::run(context, &etcd),
         Command::GateStore { file } => commands::gate_store::run(context, &file),
+        Command::RaiseRevision { etcd, store } => commands::raise_revision::run(context, &etcd, &store),
         Command::CopyBack { etcd, file } => commands::copy_back::run(context, &etcd, &file),
     }
 }

@@ -26,6 +26,7 @@ pub fn judge(facts: &facts::Store, architecture: &str) -> (Vec<Check>, Option<Re
         port(facts),
         checks::space(&facts.etcd, facts.free_bytes, places::STORE_FOLDER),
         store_file(facts),
+        waiting(facts),
         api_server_process(facts),
         api_server_ready(facts),
     ]);
@@ -216,6 +217,17 @@ fn store_file(facts: &facts::Store) -> Check {
             "store-file",
             format!("{} exists, and no install says so", places::STORE_FILE),
             "find out what it holds; if nothing that is needed, move it away",
+        ),
+    }
+}
+
+fn waiting(facts: &facts::Store) -> Check {
+    match &facts.waiting {
+        None => Check::pass("waiting", "the manifest has a place to wait"),
+        Some(path) => Check::fail(
+            "waiting",
+            format!("{} exists", path.display()),
+            "the API server's manifest would wait there; move that file away",
         ),
     }
 }

@@ -176,6 +176,9 @@ fn each_check_says_no_to_its_own_fault() {
     put(&node.root, places::STORE_FILE, "data");
     expect(&node, "a store file", &["store-file"]);
     fs::remove_file(node.root.at(places::STORE_FILE)).unwrap();
+    put(&node.root, "/etc/kubernetes/quantykube/kube-apiserver.yaml", "x");
+    expect(&node, "a manifest that waits already", &["waiting"]);
+    fs::remove_file(node.root.at("/etc/kubernetes/quantykube/kube-apiserver.yaml")).unwrap();
     let listener = TcpListener::bind(("127.0.0.1", places::STORE_PORT)).unwrap();
     expect(&node, "a taken port", &["port"]);
     drop(listener);

@@ -1,6 +1,7 @@
 //! `install store`.
 
 use quantykube_base::{Exit, Failure};
+use quantykube_journal::System;
 use serde_json::json;
 
 use crate::args::Id;
@@ -22,11 +23,7 @@ pub const TELLING: Telling<'static> = Telling {
 pub fn run(context: &Context, id: Option<Id>) -> Result<Exit, Failure> {
     let system = &mut context.machine_to_change()?;
     let journals = context.root.journals();
-    if let Some(done) = journals.in_force(system, NAME).map_err(|error| error.failure())? {
-        context.reporter.result(
-            &format!("already so: {} (journal {})", TELLING.moved, done.id),
-            json!({"what": TELLING.what, "changed": false, "journal": done.id, "state": TELLING.moved}),
-        );
+    if already(context, system)? {
         return Ok(Exit::Done);
     }
     let Planned { checks, plan, number } = plan::for_store(context, system, id.as_ref())?;
@@ -64,4 +61,19 @@ pub fn run(context: &Context, id: Option<Id>) -> Result<Exit, Failure> {
         TELLING.value(&outcome, narrator.away()),
     );
     Ok(Exit::Done)
+}
+
+/// Whether an install is in force and no move is open; then says so.
+pub fn already(context: &Context, system: &dyn System) -> Result<bool, Failure> {
+    let journals = context.root.journals();
+    let open = journals.open_move(system).map_err(|error| error.failure())?;
+    let done = journals.in_force(system, NAME).map_err(|error| error.failure())?;
+    let (None, Some(done)) = (open, done) else {
+        return Ok(false);
+    };
+    context.reporter.result(
+        &format!("already so: {} (journal {})", TELLING.moved, done.id),
+        json!({"what": TELLING.what, "changed": false, "journal": done.id, "state": TELLING.moved}),
+    );
+    Ok(true)
 }

@@ -6,6 +6,7 @@ pub mod gate_store;
 pub mod install;
 pub mod migrate;
 pub mod plan;
+pub mod raise_revision;
 pub mod resume;
 pub mod status;
 pub mod store_ready;

@@ -6,13 +6,16 @@ use serde_json::json;
 
 use crate::args::Id;
 use crate::checks::{self, Check};
-use crate::commands::{Context, bundle, checks_json, refused};
+use crate::commands::{Context, bundle, checks_json, install, refused};
 use crate::facts;
 use crate::moves;
 
 /// Prints what `install store` would do.
 pub fn store(context: &Context) -> Result<Exit, Failure> {
     let system = &context.machine();
+    if install::already(context, system)? {
+        return Ok(Exit::Done);
+    }
     let planned = for_store(context, system, None)?;
     print(context, "install store", &planned.checks, planned.plan.as_ref())
 }

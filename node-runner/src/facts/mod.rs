@@ -149,6 +149,8 @@ pub struct Store {
     pub ports_taken: Vec<(SocketAddr, String)>,
     /// Whether a store file stands already.
     pub store_file: bool,
+    /// What stands already where the API server's manifest would wait.
+    pub waiting: Option<PathBuf>,
     /// Bytes free where the store's file will be.
     pub free_bytes: Option<u64>,
 }
@@ -206,6 +208,10 @@ pub fn store(root: &Root, system: &dyn System) -> Store {
         ports_taken,
         store,
         store_file: root.at(places::STORE_FILE).symlink_metadata().is_ok(),
+        waiting: node.static_pods.as_ref().ok().and_then(|folder| {
+            let waiting = places::retired(folder, places::API_SERVER_MANIFEST);
+            root.at(&waiting).symlink_metadata().is_ok().then_some(waiting)
+        }),
         free_bytes: host::free_bytes(root, Path::new(places::STORE_FOLDER)),
         node,
         api_server,

@@ -52,6 +52,7 @@ fn machine(manifest: &Manifest, writes: Writes) -> Sim {
     sim.program("api-ready", Program::Ready);
     sim.program("store-ready", Program::Exit(0));
     sim.program("gate-store", Program::StoreIsCopied);
+    sim.program("raise-revision", Program::Exit(0));
     sim.program("copy-back", Program::CopyBack { file: file.into() });
     let partial = quantykube_base::durable::temporary_name(file).unwrap();
     sim.program(

@@ -1,6 +1,7 @@
 //! `undo store`: from the store back into etcd, as a plan of its own.
 //!
 //! ```text
+//! raise                    etcd's revision is lifted past the store's, while the API server still runs on the store
 //! answers                  (way back only) the API server answers again, on the store
 //! retire, gone             no API server writes to the store any more
 //! unit                     the store stops; its file is closed
@@ -11,8 +12,8 @@
 //! ```
 //!
 //! Until the return begins, a failure puts the API server back on the store, which has not changed. Then there is only
-//! forward: an API server on etcd shows revisions past the store's, even if nobody writes. Today's manifest is edited, so that what
-//! others changed in it since the install stays.
+//! forward: an API server on etcd shows revisions past the store's, even if nobody writes. Today's manifest is edited, so
+//! that what others changed in it since the install stays.
 
 use std::path::{Path, PathBuf};
 
@@ -116,6 +117,17 @@ pub fn plan(node: &Ready) -> Plan {
     let runner = Runner::of(&installed.version);
     let ready = runner.api_ready(&node.endpoint);
     let steps = vec![
+        Step::new(
+            "raise",
+            "Lift etcd's revision past the store's, while the API server still runs",
+            Op::Run {
+                argv: runner.call(
+                    "raise-revision",
+                    and(tls(&installed.etcd, &node.client), "store", &installed.store),
+                ),
+                back: None,
+            },
+        ),
         Step::new(
             "answers",
             "Wait until the API server answers again",
