@@ -2,9 +2,9 @@
 
 use std::fs::File;
 
-use etcd_client::Permission;
+use etcd_client::{AlarmAction, AlarmOptions, AlarmType, Permission};
 use quantykube_etcd_files::bolt::Seeking;
-use quantykube_etcd_files::etcd::Database;
+use quantykube_etcd_files::etcd::{Alarm, AlarmKind, Database};
 use serde_json::Value;
 
 use crate::world::{Etcd, Kind, dump, dump_of, fill, hashes, hashes_of, records, rng, run, same, some_revisions};
@@ -96,6 +96,12 @@ async fn a_stopped_members_file_is_read() {
         .await
         .unwrap();
     client.user_grant_role("ann", "reader").await.unwrap();
+    let mut whose = AlarmOptions::new();
+    whose.with_member(7);
+    client
+        .alarm(AlarmAction::Activate, AlarmType::Nospace, Some(whose))
+        .await
+        .unwrap();
     let expected = dump(&mut client).await;
     etcd.stop();
 
@@ -107,6 +113,12 @@ async fn a_stopped_members_file_is_read() {
     assert!(report.buckets >= 11, "{} buckets", report.buckets);
     same(&dump_of(&database), &expected);
 
+    let alarm = Alarm {
+        member: 7,
+        kind: AlarmKind::NoSpace,
+    };
+    assert_eq!(database.alarms().unwrap(), [alarm]);
+
     let auth = database.auth().unwrap();
     assert!(!auth.enabled && auth.revision > 1);
     assert_eq!(auth.users[0].name, b"ann");
@@ -117,4 +129,44 @@ async fn a_stopped_members_file_is_read() {
         (&allowed.key[..], &allowed.range_end[..]),
         (&b"/registry/"[..], &b"/registry0"[..])
     );
+}
+
+/// etcdutl raises the revision by a record that is no key, and only schedules the compaction: etcd does it when it starts.
+#[tokio::test]
+async fn a_bumped_revision_is_read_as_etcd_does() {
+    let mut rng = rng();
+    let etcd = Etcd::start(Kind::Current);
+    let mut client = etcd.client().await;
+    fill(&mut client, &mut rng, 60).await;
+    let mut expected = dump(&mut client).await;
+    expected.revision += 1000;
+    let folder = tempfile::tempdir().unwrap();
+    run(Kind::Current
+        .snapshot_tool()
+        .args([
+            "snapshot",
+            "restore",
+            "--bump-revision",
+            "1000",
+            "--mark-compacted",
+            "--data-dir",
+        ])
+        .arg(folder.path().join("etcd"))
+        .arg(etcd.save()));
+
+    let database = Database::open(File::open(folder.path().join("etcd/member/snap/db")).unwrap()).unwrap();
+    let meta = database.meta().unwrap();
+    assert_eq!(meta.scheduled_compact.unwrap().main, expected.revision);
+    assert_ne!(meta.finished_compact, meta.scheduled_compact);
+    assert_eq!(database.compact_revision().unwrap(), Some(expected.revision));
+    assert!(database.check().unwrap().is_sound());
+    same(&dump_of(&database), &expected);
+    let head = [expected.revision];
+    let hash = hashes_of(&database, &head);
+
+    // The first start compacts, and remembers the hash as of before; the second has only what it finds.
+    let etcd = Etcd::start_in(Kind::Current, folder);
+    same(&dump(&mut etcd.client().await).await, &expected);
+    let etcd = etcd.restarted();
+    assert_eq!(hashes(&mut etcd.client().await, &head).await, hash);
 }
