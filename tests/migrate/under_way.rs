@@ -1,5 +1,6 @@
 //! What happens to etcd while it is read. The wire stops in the middle of the read, so that it has happened for sure.
 
+use std::path::Path;
 use std::time::Duration;
 
 use etcd_client::{LeaseGrantOptions, PutOptions};
@@ -24,6 +25,17 @@ async fn half_read() -> (Etcd, Proxy) {
 
 async fn wait_for(child: std::process::Child) -> Ended {
     tokio::task::spawn_blocking(|| wait(child)).await.unwrap()
+}
+
+/// Waits until the temporary file is there.
+async fn writing(file: &Path) {
+    for _ in 0..1000 {
+        if beside(file).len() == 1 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it writes nothing");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,7 +73,7 @@ async fn a_signal() {
         let file = etcd.target("signal");
         let child = start(&proxy.source(), &file, &[]);
         proxy.stopped().await;
-        assert_eq!(beside(&file).len(), 1, "it was writing");
+        writing(&file).await;
         rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
         let ended = wait_for(child).await;
         ended.failed(1, "interrupted");
@@ -165,7 +177,7 @@ async fn a_dropped_future() {
         quantykube_migrate::copy(&source, &to, &reporter).await
     });
     proxy.stopped().await;
-    assert_eq!(beside(&file).len(), 1, "it was writing");
+    writing(&file).await;
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
     for _ in 0..500 {

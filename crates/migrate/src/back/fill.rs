@@ -45,6 +45,7 @@ pub(super) async fn fill(connection: &Connection, floor: i64, reporter: &Reporte
         .await?;
         written += missing as u64;
         now = connection.revision().await?;
+        progress.set((now - begun_at) as u64, "");
     }
     progress.finish();
     Ok(written)
