@@ -1,7 +1,5 @@
 //! INT and TERM: back while files alone suffice, else the move stays open for `resume`.
 
-use std::time::Duration;
-
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -45,7 +43,6 @@ fn a_signal_puts_back_or_leaves_the_move_open() {
 fn signal_at(bench: &Bench, signal: Signal, place: &str) -> Said {
     let mut run = bench.spawn(&["install", "store"]);
     let mut events = crate::kills::read_up_to(&mut run, place);
-    std::thread::sleep(Duration::from_millis(20));
     run.signal(signal);
     let rest = run.output();
     let said = Said::of(&rest);
