@@ -65,7 +65,7 @@ impl Store {
         put_signed(&mut payload, revision);
         self.reserve(1, payload.len(), true)?;
         self.compacted = revision;
-        self.revisions.forget_before(revision);
+        self.revisions.forget_before(self.floor());
         self.upkeep.compact_from_start();
         Ok(self.log(Kind::Compact, &payload))
     }

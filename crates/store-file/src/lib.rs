@@ -12,6 +12,7 @@ mod error;
 mod events;
 mod frame;
 mod frozen;
+mod hold;
 mod import;
 mod index;
 mod layout;

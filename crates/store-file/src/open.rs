@@ -1,6 +1,6 @@
 //! Making and opening a store.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -105,6 +105,7 @@ impl Store {
             revisions: recovered.revisions,
             head: recovered.head,
             compacted: recovered.compacted,
+            holds: BTreeMap::new(),
             seq: recovered.seq,
             tail,
             tag: recovered.tag,

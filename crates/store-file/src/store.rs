@@ -40,6 +40,8 @@ pub struct Store {
     pub(crate) revisions: Revisions,
     pub(crate) head: i64,
     pub(crate) compacted: i64,
+    /// How many long reads hold each revision.
+    pub(crate) holds: BTreeMap<i64, usize>,
     /// The last frame's sequence number.
     pub(crate) seq: u64,
     /// Where the next frame goes.

@@ -4,5 +4,6 @@ mod basic;
 mod crash;
 mod damage;
 mod full;
+mod hold;
 mod model;
 mod world;

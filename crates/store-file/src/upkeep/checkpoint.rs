@@ -94,7 +94,7 @@ impl Store {
     /// Segments that a checkpoint made now would not need.
     fn freeable(&self) -> Vec<u64> {
         let (active, _) = end_of_log(self.tail, self.space.segment_bytes());
-        self.space.freeable(active, self.compacted, self.tuning.grace)
+        self.space.freeable(active, self.floor(), self.tuning.grace)
     }
 
     fn begin_checkpoint(&mut self) {

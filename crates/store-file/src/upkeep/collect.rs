@@ -91,15 +91,14 @@ impl Store {
             return None;
         }
         let (active, _) = end_of_log(self.tail, self.space.segment_bytes());
-        let durable = self.durable().seq;
+        let (durable, floor) = (self.durable().seq, self.floor().max(1));
         let (mut used, mut live) = (0, 0);
         let mut best: Option<(u64, u64)> = None;
         let after = self.space.log().values().skip(1);
         for ((sequence, segment), after) in self.space.log().range(..active).zip(after) {
             // What is not written yet cannot be read back.
-            let collectable = after.first_seq <= durable + 1
-                && segment.max_revision < self.compacted.max(1)
-                && Some(*sequence) != self.upkeep.skip;
+            let collectable =
+                after.first_seq <= durable + 1 && segment.max_revision < floor && Some(*sequence) != self.upkeep.skip;
             if !collectable || segment.live == 0 {
                 continue;
             }

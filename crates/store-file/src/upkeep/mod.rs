@@ -88,18 +88,19 @@ impl Store {
         }
     }
 
-    /// Drops versions that the compacted revision does not keep, leaf by leaf.
+    /// Drops versions that neither the compacted revision nor a held one keeps, leaf by leaf.
     fn compact_index(&mut self, over: &dyn Fn() -> bool) -> Step {
         let Some(from) = self.upkeep.compact_from.take() else {
             return Step::Idle;
         };
+        let floor = self.floor();
         let space = &mut self.space;
         let mut dropped = |key: &[u8], ver: &crate::index::Ver| {
             if !ver.is_tombstone() {
                 space.weigh(ver.address, weight(key.len(), ver.len), false);
             }
         };
-        self.upkeep.compact_from = self.index.compact(&from, self.compacted, &mut dropped, &mut || !over());
+        self.upkeep.compact_from = self.index.compact(&from, floor, &mut dropped, &mut || !over());
         Step::Worked
     }
 
