@@ -207,7 +207,7 @@ fn service(package: &str, name: &str, rows: &[Row]) -> Service {
             .route_name(route)
             .input_type(format!("crate::{request}"))
             .output_type(format!("crate::{response}"))
-            .codec_path("tonic_prost::ProstCodec");
+            .codec_path("crate::WireCodec");
         if matches!(streams, Streams::Both) {
             method = method.client_streaming();
         }

@@ -15,6 +15,7 @@ mod hash;
 mod lease;
 mod leases;
 mod range;
+pub mod snapshot;
 #[cfg(test)]
 mod tests;
 mod txn;

@@ -1,18 +1,16 @@
 //! `etcdserverpb.Maintenance`.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use quantykube_etcd_api::maintenance_server::Maintenance;
 use quantykube_etcd_api::{
     AlarmMember, AlarmRequest, AlarmResponse, AlarmType, DefragmentRequest, DefragmentResponse, DowngradeAction,
     DowngradeInfo, DowngradeRequest, DowngradeResponse, HashKVRequest, HashKVResponse, HashRequest, HashResponse,
-    MoveLeaderRequest, MoveLeaderResponse, SnapshotRequest, SnapshotResponse, StatusRequest, StatusResponse, errors,
+    MoveLeaderRequest, MoveLeaderResponse, SnapshotRequest, StatusRequest, StatusResponse, errors,
 };
-use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use super::status;
+use super::{snapshot, status};
 use crate::engine::Engine;
 use crate::mvcc::Error;
 use crate::version::{ETCD_MINOR_VERSION, ETCD_STORAGE_VERSION, ETCD_VERSION};
@@ -63,7 +61,7 @@ fn minor_version(text: &str) -> Option<(u64, u64)> {
 
 #[tonic::async_trait]
 impl Maintenance for MaintenanceService {
-    type SnapshotStream = Pin<Box<dyn Stream<Item = Result<SnapshotResponse, Status>> + Send>>;
+    type SnapshotStream = snapshot::Stream;
 
     async fn alarm(&self, request: Request<AlarmRequest>) -> Result<Response<AlarmResponse>, Status> {
         let (applied, visible) = {
@@ -119,9 +117,7 @@ impl Maintenance for MaintenanceService {
     }
 
     async fn snapshot(&self, _: Request<SnapshotRequest>) -> Result<Response<Self::SnapshotStream>, Status> {
-        Err(Status::unimplemented(
-            "quantykube-store: snapshots are not served by this version",
-        ))
+        snapshot::begin(&self.0).await.map(Response::new)
     }
 
     async fn move_leader(&self, request: Request<MoveLeaderRequest>) -> Result<Response<MoveLeaderResponse>, Status> {

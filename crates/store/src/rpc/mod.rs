@@ -8,6 +8,7 @@ pub mod health;
 pub mod kv;
 pub mod lease;
 pub mod maintenance;
+mod snapshot;
 pub mod watch;
 
 pub use error::status;

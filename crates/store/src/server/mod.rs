@@ -59,6 +59,14 @@ async fn serve(config: &Config) -> Result<(), Failure> {
     let listener = bind(config.listen)?;
     let metrics_listener = config.listen_metrics.map(bind).transpose()?;
     let store = open(&config.data, config.quota)?;
+    if config.request_bytes > store.max_change() {
+        let found = format!(
+            "--max-request-bytes {} is more than the file takes",
+            config.request_bytes
+        );
+        let hint = format!("give {} at most", store.max_change());
+        return Err(Failure::new(Exit::Usage, "usage", found).hint(hint));
+    }
     let limits = Limits {
         request_bytes: config.request_bytes,
         quota: config.quota,
