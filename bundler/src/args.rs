@@ -9,7 +9,7 @@ Exit codes:
   0  done
   1  failed; nothing was changed
   2  wrong usage, or a mistake in the spec or a template
-  3  not verified: a checksum or the set of files is not what it must be
+  3  not verified: a checksum, the signature or the set of files is not what it must be
   4  a check says no: something is missing or is for another machine
   5  no space
   7  the bundle needs a newer version";
@@ -31,6 +31,7 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Build(Build),
+    Keygen(Keygen),
     Inspect(Inspect),
     Verify(Verify),
     Extract(Extract),
@@ -58,6 +59,37 @@ pub struct Build {
     /// A folder with systemd/, manifests/ and cloud-init/ to use in place of the spec's or the built-in templates
     #[arg(long, value_name = "DIR")]
     pub templates: Option<PathBuf>,
+    /// Sign the bundle with this secret key of minisign; its password comes from QUANTYKUBE_SIGN_PASSWORD or the terminal
+    #[arg(long, value_name = "KEY")]
+    pub sign: Option<PathBuf>,
+}
+
+/// Make a pair of keys to sign bundles with
+///
+/// Writes NAME.key, which signs, and NAME.pub, which checks, in minisign's format. Neither is ever written over.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  quantykube-bundle keygen -o site
+  quantykube-bundle build --sign site.key")]
+pub struct Keygen {
+    /// What to call the two files
+    #[arg(short, long, value_name = "NAME", default_value = "quantykube")]
+    pub output: PathBuf,
+    /// Do not protect the secret key with a password; else it comes from QUANTYKUBE_SIGN_PASSWORD or the terminal
+    #[arg(long)]
+    pub no_password: bool,
+}
+
+/// Which bundle is meant, and whose
+#[derive(Debug, clap::Args)]
+pub struct Meant {
+    /// The id that the bundle must have, as `build` printed it
+    #[arg(long, value_name = "ID")]
+    pub id: Option<String>,
+    /// The key that the bundle must be signed with: the file NAME.pub, or the line in it that begins with RW
+    #[arg(long, value_name = "FILE|KEY")]
+    pub public_key: Option<String>,
 }
 
 /// List what a bundle claims to hold, without reading all of it
@@ -72,9 +104,8 @@ pub struct Inspect {
 pub struct Verify {
     /// The bundle
     pub file: PathBuf,
-    /// The id that the bundle must have, as `build` printed it
-    #[arg(long, value_name = "ID")]
-    pub id: Option<String>,
+    #[command(flatten)]
+    pub meant: Meant,
     /// How many threads read and check; without it one for each core
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
@@ -90,6 +121,8 @@ pub struct Extract {
     pub file: PathBuf,
     /// Where to make the folder
     pub dir: PathBuf,
+    #[command(flatten)]
+    pub meant: Meant,
     /// How many threads read and check; without it one for each core
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,

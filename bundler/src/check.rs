@@ -1,7 +1,57 @@
 //! From the format's errors to what the user sees.
 
 use quantykube_base::{Exit, Failure};
-use quantykube_bundle_format::{Class, Error};
+use quantykube_bundle_format::{Class, Digest, Error, KeyId, PublicKey, Unverified};
+
+use crate::args::Meant;
+
+/// What the user said about the bundle, read before the bundle is.
+pub struct Expected {
+    id: Option<Digest>,
+    key: Option<PublicKey>,
+}
+
+impl Expected {
+    /// Reads the id and the key.
+    pub fn read(meant: &Meant) -> Result<Expected, Failure> {
+        let wrong = |name, message: String| Failure::new(Exit::Usage, name, message);
+        let id = meant.id.as_deref().map(str::parse).transpose();
+        let key = meant.public_key.as_deref().map(PublicKey::given).transpose();
+        let hint = "give the file NAME.pub that keygen wrote, or the line in it that begins with RW";
+        Ok(Expected {
+            id: id.map_err(|error: quantykube_bundle_format::NoDigest| wrong("id", format!("--id: {error}")))?,
+            key: key.map_err(|error| {
+                wrong("public-key", "--public-key names no key".into())
+                    .because(error)
+                    .hint(hint)
+            })?,
+        })
+    }
+
+    /// Compares before anything but `bundle.json` was read. Says with which key the bundle is truly signed.
+    pub fn compare(&self, bundle: &Unverified) -> Result<Option<KeyId>, Failure> {
+        let key = match &self.key {
+            Some(key) => Some(bundle.check_signature(std::slice::from_ref(key)).map_err(failure)?),
+            None => None,
+        };
+        if let Some(wanted) = self.id.filter(|wanted| *wanted != bundle.id()) {
+            let message = format!("the bundle has the id {}, expected {wanted}", bundle.id());
+            return Err(
+                Failure::new(Exit::NotVerified, "id-differs", message).hint("this is not the bundle that you mean")
+            );
+        }
+        Ok(key)
+    }
+}
+
+/// A line about the signature, where there is one.
+pub fn signed(bundle: &Unverified, checked: Option<KeyId>) -> String {
+    match (checked, bundle.signature()) {
+        (Some(key), _) => format!("\nsigned by  {key}"),
+        (None, Some(signature)) => format!("\nsigned by  {} (claimed; --public-key checks it)", signature.key()),
+        (None, None) => String::new(),
+    }
+}
 
 /// The failure of an error of the bundle's format.
 pub fn failure(error: Error) -> Failure {

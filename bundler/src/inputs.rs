@@ -322,6 +322,7 @@ mod tests {
             output: None,
             jobs: None,
             templates: None,
+            sign: None,
         };
         Loader {
             base: "base".into(),

@@ -11,6 +11,7 @@ mod images;
 mod inputs;
 mod references;
 mod render;
+mod signing;
 mod spec;
 mod watch;
 
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
     let report = Reporter::detect(args.json);
     let result = match args.command {
         Command::Build(build) => commands::build::run(&build, &report),
+        Command::Keygen(keygen) => commands::keygen::run(&keygen, &report),
         Command::Inspect(inspect) => commands::inspect::run(&inspect, &report),
         Command::Verify(verify) => commands::verify::run(&verify, &report),
         Command::Extract(extract) => commands::extract::run(&extract, &report),

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use quantykube_base::{Exit, Failure};
+use quantykube_bundle_format::PublicKey;
 
+use crate::commands::bundle::Meant;
 use crate::commands::migrate;
 
 /// Moves this node's cluster from etcd onto QuantyKube's store, and back.
@@ -25,9 +27,8 @@ enum Verb {
     Verify {
         /// A bundle's .tar.gz, or the folder that was extracted from it.
         file: Option<PathBuf>,
-        /// The id that quantykube-bundle printed when it built the bundle; another one is refused.
-        #[arg(long, value_name = "ID")]
-        id: Option<String>,
+        #[command(flatten)]
+        meant: Which,
     },
     /// Print the checks and every step of a move, and change nothing.
     Plan {
@@ -35,17 +36,18 @@ enum Verb {
         #[arg(value_name = "MOVE")]
         what: Move,
         /// Plan the way back instead.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "Which")]
         undo: bool,
+        #[command(flatten)]
+        meant: Which,
     },
     /// Make a move: check, print the steps, take them one by one, each written to a journal first.
     Install {
         /// What is moved.
         #[arg(value_name = "MOVE")]
         what: Move,
-        /// The id that quantykube-bundle printed when it built the bundle; another one is refused.
-        #[arg(long, value_name = "ID")]
-        id: Option<String>,
+        #[command(flatten)]
+        meant: Which,
     },
     /// Bring the node back: an open move is put back, a finished one is undone. Needs no bundle and no API server.
     Undo {
@@ -100,6 +102,33 @@ enum Verb {
     },
 }
 
+/// Which bundle is meant, and whose.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Which {
+    /// The id that quantykube-bundle printed when it built the bundle; another one is refused.
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// The key the bundle must be signed with, in place of /etc/quantykube/trusted-keys/*.pub: a file or the key itself.
+    #[arg(long, value_name = "FILE|KEY")]
+    public_key: Option<String>,
+}
+
+impl Which {
+    fn check(self) -> Result<Meant, Failure> {
+        let given = |text: String| {
+            PublicKey::given(&text).map_err(|error| {
+                Failure::new(Exit::Usage, "public-key", "--public-key names no key")
+                    .because(error)
+                    .hint("give the file NAME.pub that keygen wrote, or the line in it that begins with RW")
+            })
+        };
+        Ok(Meant {
+            id: self.id.map(|id| Id::parse(&id)).transpose()?,
+            key: self.public_key.map(given).transpose()?,
+        })
+    }
+}
+
 /// An etcd or a store, as a client sees it.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Etcd {
@@ -131,17 +160,20 @@ pub enum Command {
     Verify {
         /// Which; else this program's own folder.
         file: Option<PathBuf>,
-        /// The id it must have.
-        id: Option<Id>,
+        /// Its id and key.
+        meant: Meant,
     },
     /// Print what `install store` would do.
-    PlanStore,
+    PlanStore {
+        /// The id and key of the bundle.
+        meant: Meant,
+    },
     /// Print what `undo store` would do.
     PlanUndoStore,
     /// Onto the store.
     InstallStore {
-        /// The id the bundle must have.
-        id: Option<Id>,
+        /// The id and key of the bundle.
+        meant: Meant,
     },
     /// Back into etcd.
     UndoStore,
@@ -214,21 +246,25 @@ pub fn parse() -> (bool, Result<Command, Failure>) {
 
 /// Everything about arguments that can fail without looking at the node.
 fn check(verb: Verb) -> Result<Command, Failure> {
-    let id = |id: Option<String>| id.map(|id| Id::parse(&id)).transpose();
     Ok(match verb {
-        Verb::Verify { file, id: typed } => Command::Verify { file, id: id(typed)? },
+        Verb::Verify { file, meant } => Command::Verify {
+            file,
+            meant: meant.check()?,
+        },
         Verb::Plan {
             what: Move::Store,
             undo: false,
-        } => Command::PlanStore,
+            meant,
+        } => Command::PlanStore { meant: meant.check()? },
         Verb::Plan {
             what: Move::Store,
             undo: true,
+            meant: _,
         } => Command::PlanUndoStore,
         Verb::Install {
             what: Move::Store,
-            id: typed,
-        } => Command::InstallStore { id: id(typed)? },
+            meant,
+        } => Command::InstallStore { meant: meant.check()? },
         Verb::Undo { what: Move::Store } => Command::UndoStore,
         Verb::Resume => Command::Resume,
         Verb::Status => Command::Status,
@@ -296,14 +332,12 @@ mod tests {
     #[test]
     fn every_verb_of_a_plan_is_understood() {
         let typed = |line: &str| Typed::try_parse_from(line.split(' ')).map(|typed| check(typed.verb).unwrap());
-        assert!(matches!(typed("q plan store"), Ok(Command::PlanStore)));
+        assert!(matches!(typed("q plan store"), Ok(Command::PlanStore { .. })));
         assert!(matches!(typed("q --json undo store"), Ok(Command::UndoStore)));
         assert!(matches!(typed("q undo store --json"), Ok(Command::UndoStore)));
-        assert!(matches!(
-            typed("q verify"),
-            Ok(Command::Verify { file: None, id: None })
-        ));
+        assert!(matches!(typed("q verify"), Ok(Command::Verify { file: None, .. })));
         assert!(typed("q install runtime").is_err());
+        assert!(typed("q plan store --undo --id 1").is_err());
         assert!(typed("q api-ready --address name:1 --cacert c").is_err());
     }
 }

@@ -30,10 +30,10 @@ fn main() -> ExitCode {
 /// One file per verb.
 fn run(context: &Context, command: Command) -> Result<Exit, Failure> {
     match command {
-        Command::Verify { file, id } => commands::verify::run(context, file, id),
-        Command::PlanStore => commands::plan::store(context),
+        Command::Verify { file, meant } => commands::verify::run(context, file, meant),
+        Command::PlanStore { meant } => commands::plan::store(context, &meant),
         Command::PlanUndoStore => commands::plan::undo_store(context),
-        Command::InstallStore { id } => commands::install::run(context, id),
+        Command::InstallStore { meant } => commands::install::run(context, &meant),
         Command::UndoStore => commands::undo::run(context),
         Command::Resume => commands::resume::run(context),
         Command::Status => commands::status::run(context),

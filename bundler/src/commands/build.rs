@@ -7,7 +7,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use quantykube_base::{Exit, Failure, Reporter, durable, human_bytes};
-use quantykube_bundle_format::{Content, Digest, Draft, FileMode, Input, Origin, Sealed, Written, seal};
+use quantykube_bundle_format::{
+    Content, Digest, Draft, FileMode, Input, Origin, PublicKey, Sealed, Signer, Written, seal,
+};
 use rustix::fs::FlockOperation;
 use serde_json::json;
 
@@ -16,6 +18,7 @@ use crate::check;
 use crate::inputs::{Inputs, RUNNER, Source};
 use crate::references::{self, PROGRAMS, Packed};
 use crate::render::{self, Rendered};
+use crate::signing::SecretKey;
 use crate::watch::{Shown, Stop};
 use crate::{elf, fetch, images};
 
@@ -23,6 +26,12 @@ use crate::{elf, fetch, images};
 pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
     let stop = Stop::on_signals();
     let inputs = Inputs::load(args)?;
+    // A wrong password is said before the work, not after it.
+    let key = args
+        .sign
+        .as_deref()
+        .map(|path| SecretKey::read(path, report))
+        .transpose()?;
     let jobs = args::jobs(args.jobs);
     // Fetched files go when this is dropped.
     let mut fetched = Vec::new();
@@ -77,12 +86,22 @@ pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
     let sealed = seal(draft, files, jobs, &mut shown).map_err(check::failure)?;
     shown.finish();
     compare(&sealed, &pinned)?;
+    let sealed = match &key {
+        Some(key) => sealed.sign(key).map_err(check::failure)?,
+        None => sealed,
+    };
     let target = match &args.output {
         Some(path) => path.clone(),
         None => PathBuf::from(format!("{}.tar.gz", sealed.manifest().folder())),
     };
     let written = write(&sealed, &target, jobs, report, &stop)?;
-    say(&sealed, &target, &written, report);
+    say(
+        &sealed,
+        &target,
+        &written,
+        key.as_ref().map(SecretKey::public_key),
+        report,
+    );
     Ok(())
 }
 
@@ -209,24 +228,29 @@ fn write_and_rename(
 }
 
 /// What was made, and what to type on the node.
-fn say(sealed: &Sealed, target: &Path, written: &Written, report: &Reporter) {
+fn say(sealed: &Sealed, target: &Path, written: &Written, key: Option<&PublicKey>, report: &Reporter) {
     let folder = sealed.manifest().folder();
     let file = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut verify = format!("./run verify --id {}", written.id);
+    if let Some(key) = key {
+        verify.push_str(&format!(" --public-key {key}"));
+    }
+    let signed = key.map(|key| format!("\nsigned by  {}", key.id())).unwrap_or_default();
     let commands = [
         format!("tar xzf {file}"),
         format!("cd {folder}"),
-        format!("./run verify --id {}", written.id),
+        verify,
         "./run plan store".to_owned(),
         "./run install store".to_owned(),
     ];
     let undo = "quantykube undo store";
     let lines: Vec<String> = commands.iter().map(|command| format!("  {command}")).collect();
     let text = format!(
-        "{}  {}, {} files\nbundle id  {}\nsha256     {}\n\nCopy it to the node. There, as root, in this order:\n{}\nThe way back, \
+        "{}  {}, {} files\nbundle id  {}\nsha256     {}{signed}\n\nCopy it to the node. There, as root, in this order:\n{}\nThe way back, \
          at any time and without the bundle:\n  {undo}",
         target.display(),
         human_bytes(written.size),
-        sealed.manifest().files.len() + 2,
+        sealed.manifest().files.len() + 2 + usize::from(sealed.signature().is_some()),
         written.id,
         written.sha256,
         lines.join("\n"),
@@ -236,6 +260,8 @@ fn say(sealed: &Sealed, target: &Path, written: &Written, report: &Reporter) {
         "size": written.size,
         "sha256": written.sha256.to_string(),
         "id": written.id.to_string(),
+        "signedBy": key.map(|key| key.id().to_string()),
+        "publicKey": key.map(|key| key.to_string()),
         "folder": folder,
         "commands": commands,
         "undo": [undo],
@@ -256,6 +282,7 @@ mod tests {
             output: None,
             jobs: None,
             templates: None,
+            sign: None,
         };
         let mut inputs = Inputs::load(&build).unwrap();
         inputs.draft.version = "0.0.0-golden".into();

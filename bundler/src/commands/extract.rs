@@ -5,13 +5,15 @@ use quantykube_bundle_format::Unverified;
 use serde_json::json;
 
 use crate::args::{self, Extract};
-use crate::check;
+use crate::check::{self, Expected};
 use crate::watch::{Shown, Stop};
 
 /// Checks and unpacks a bundle.
 pub fn run(args: &Extract, report: &Reporter) -> Result<(), Failure> {
     let stop = Stop::on_signals();
+    let expected = Expected::read(&args.meant)?;
     let bundle = Unverified::open(&args.file).map_err(check::failure)?;
+    let key = expected.compare(&bundle)?;
     let mut shown = Shown::new(report, "extracting", &stop);
     let verified = bundle
         .extract(&args.dir, args::jobs(args.jobs), &mut shown)
@@ -22,7 +24,14 @@ pub fn run(args: &Extract, report: &Reporter) -> Result<(), Failure> {
         .expect("an extraction has a folder")
         .display()
         .to_string();
-    let text = format!("{folder} is whole\nbundle id  {}", verified.id());
-    report.result(&text, json!({"folder": folder, "id": verified.id().to_string()}));
+    let text = format!(
+        "{folder} is whole\nbundle id  {}{}",
+        verified.id(),
+        check::signed(&bundle, key)
+    );
+    report.result(
+        &text,
+        json!({"folder": folder, "id": verified.id().to_string(), "signedBy": key.map(|key| key.to_string())}),
+    );
     Ok(())
 }

@@ -14,7 +14,7 @@ pub fn run(args: &Inspect, report: &Reporter) -> Result<(), Failure> {
     let bundle = Unverified::open(&args.file).map_err(check::failure)?;
     let (manifest, packed) = (bundle.manifest(), bundle.packed_sizes());
     let mut text = format!(
-        "{} {} for linux/{}, format {}, {} in {}\nbundle id  {} (claimed; `verify` checks it)\n\n",
+        "{} {} for linux/{}, format {}, {} in {}\nbundle id  {} (claimed; `verify` checks it){}\n\n",
         manifest.name,
         manifest.version,
         manifest.architecture,
@@ -22,6 +22,7 @@ pub fn run(args: &Inspect, report: &Reporter) -> Result<(), Failure> {
         human_bytes(manifest.size()),
         human_bytes(bundle.length()),
         bundle.id(),
+        check::signed(&bundle, None),
     );
     let width = manifest
         .files
@@ -58,6 +59,7 @@ pub fn run(args: &Inspect, report: &Reporter) -> Result<(), Failure> {
     let value = json!({
         "verified": false,
         "id": bundle.id().to_string(),
+        "signature": bundle.signature().map(|signature| json!({"key": signature.key().to_string(), "checked": false})),
         "size": bundle.length(),
         "folder": manifest.folder(),
         "packed": packed,

@@ -3,4 +3,5 @@
 pub mod build;
 pub mod extract;
 pub mod inspect;
+pub mod keygen;
 pub mod verify;

@@ -103,6 +103,20 @@ pub enum Error {
         /// What was found and what was expected.
         found: String,
     },
+    /// A key is trusted and the bundle has no signature.
+    #[error("{path} is not signed, and only bundles signed with a trusted key are taken")]
+    Unsigned {
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// The signature is not one by a trusted key of this bundle.
+    #[error("{path}: {found}")]
+    Signature {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was found and what was expected.
+        found: String,
+    },
     /// An input of a bundle cannot be packed.
     #[error("{path} cannot be packed: {found}")]
     Input {
@@ -169,6 +183,8 @@ impl Error {
             Error::Newer { .. } => "newer-format",
             Error::Checksum { .. } => "checksum-differs",
             Error::Folder { .. } => "set-of-files",
+            Error::Unsigned { .. } => "unsigned",
+            Error::Signature { .. } => "signature",
             Error::Input { .. } => "input",
             Error::Target { .. } => "target",
             Error::NoSpace { .. } => "no-space",
@@ -187,6 +203,8 @@ impl Error {
                 Some("this file was not written by quantykube-bundle; do not use it")
             }
             Error::Newer { .. } => Some("use the program that came with the bundle: ./run in its folder"),
+            Error::Unsigned { .. } => Some("get the signed bundle from the one who holds the key; do not use this one"),
+            Error::Signature { .. } => Some("this bundle is not from the one who holds the trusted key; do not use it"),
             Error::Folder { .. } => Some("remove the folder and extract the bundle again"),
             _ => None,
         }

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use crate::layout::{Body, Layout};
 use crate::manifest::BUNDLE_JSON_MAX;
 use crate::ordered::ordered;
+use crate::signature::{self, KeyId, PublicKey, Signature};
 use crate::verified::Watcher;
-use crate::{BUNDLE_JSON, Digest, Error, Hasher, Manifest, Verified};
+use crate::{BUNDLE_JSON, Digest, Error, Hasher, Manifest, SIGNATURE, Verified};
 
 /// An extracted bundle whose `bundle.json` is well formed. What it says is not yet true.
 #[derive(Debug)]
@@ -18,6 +19,7 @@ pub struct Folder {
     root: PathBuf,
     manifest: Manifest,
     layout: Layout,
+    signature: Option<Signature>,
 }
 
 /// One file that must be in the folder.
@@ -28,42 +30,23 @@ struct Expected {
 }
 
 impl Folder {
-    /// Reads `bundle.json` of the folder, and nothing else.
+    /// Reads `bundle.json` and the signature, where there is one, and nothing else.
     pub fn open(root: &Path) -> Result<Folder, Error> {
         let path = root.join(BUNDLE_JSON);
-        let wrong = |found: String| Error::Folder {
-            path: path.clone(),
-            found,
-        };
-        let file = match open_file(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(wrong("it is missing: this is not the folder of a bundle".into()));
-            }
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
-                return Err(wrong("it is a symbolic link".into()));
-            }
-            Err(source) => {
-                return Err(Error::Io {
-                    action: "open",
-                    path,
-                    source,
-                });
-            }
-        };
-        let mut bytes = Vec::new();
-        file.take(BUNDLE_JSON_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(Error::io("read", &path))?;
-        if bytes.len() as u64 > BUNDLE_JSON_MAX {
-            return Err(wrong(format!("it is longer than {BUNDLE_JSON_MAX} bytes")));
-        }
+        let missing = "it is missing: this is not the folder of a bundle".to_owned();
+        let bytes = read(&path, BUNDLE_JSON_MAX)?.ok_or(Error::Folder { path, found: missing })?;
         let manifest = Manifest::parse(&bytes)?;
-        let layout = Layout::new(&manifest)?;
+        let path = root.join(SIGNATURE);
+        let signature = match read(&path, Signature::length(&manifest))? {
+            Some(bytes) => Some(Signature::parse(&manifest, &bytes).map_err(|found| Error::Folder { path, found })?),
+            None => None,
+        };
+        let layout = Layout::new(&manifest, signature.is_some())?;
         Ok(Folder {
             root: root.into(),
             manifest,
             layout,
+            signature,
         })
     }
 
@@ -75,6 +58,17 @@ impl Folder {
     /// The id that the folder claims.
     pub fn id(&self) -> Digest {
         self.layout.id
+    }
+
+    /// The signature, where there is one. Who made it is a claim until [`Folder::check_signature`] says so.
+    pub fn signature(&self) -> Option<&Signature> {
+        self.signature.as_ref()
+    }
+
+    /// Checks that the folder is signed with one of `keys`, and says with which. From then on all that `bundle.json` says
+    /// is true, and what is left to check is whether the folder holds it.
+    pub fn check_signature(&self, keys: &[PublicKey]) -> Result<KeyId, Error> {
+        signature::check(&self.root, self.signature.as_ref(), &self.layout.sums, keys)
     }
 
     /// Checks that the folder holds exactly the bundle's files, each with its bytes and mode, and no link. `watcher`
@@ -89,6 +83,7 @@ impl Folder {
                 }
                 Body::Manifest => self.layout.id,
                 Body::Sums => Digest::of(&self.layout.sums),
+                Body::Signature => Digest::of(self.signature.as_ref().map_or(&[], Signature::bytes)),
                 Body::File(index) => self.manifest.files[index].sha256,
             };
             let (size, mode) = (entry.size, entry.mode);
@@ -192,6 +187,30 @@ impl Folder {
                 expected: expected.sha256,
             }),
         }
+    }
+}
+
+/// Reads a small file, which is no link; `None` where it is not there.
+fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, Error> {
+    let wrong = |found: String| Error::Folder {
+        path: path.into(),
+        found,
+    };
+    let file = match open_file(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+            return Err(wrong("it is a symbolic link".into()));
+        }
+        Err(source) => return Err(Error::io("open", path)(source)),
+    };
+    let mut bytes = Vec::new();
+    file.take(most + 1)
+        .read_to_end(&mut bytes)
+        .map_err(Error::io("read", path))?;
+    match bytes.len() as u64 > most {
+        true => Err(wrong(format!("it is longer than {most} bytes"))),
+        false => Ok(Some(bytes)),
     }
 }
 

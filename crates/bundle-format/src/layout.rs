@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 
 use crate::gzip::{CUT, MEMBERS_MAX};
+use crate::signature::Signature;
 use crate::sums::sums;
 use crate::tar::{self, BLOCK, END, Node};
-use crate::{BUNDLE_JSON, Digest, Error, Manifest, SHA256SUMS};
+use crate::{BUNDLE_JSON, Digest, Error, Manifest, SHA256SUMS, SIGNATURE};
 
 /// What an entry holds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -15,6 +16,8 @@ pub(crate) enum Body {
     Manifest,
     /// `SHA256SUMS`.
     Sums,
+    /// `SHA256SUMS.minisig`.
+    Signature,
     /// A file, by its index in the manifest.
     File(usize),
     /// A folder.
@@ -59,8 +62,8 @@ pub(crate) struct Parts<B> {
 }
 
 impl Layout {
-    /// The layout of a manifest that was checked.
-    pub fn new(manifest: &Manifest) -> Result<Layout, Error> {
+    /// The layout of a manifest that was checked, with a signature or without.
+    pub fn new(manifest: &Manifest, signed: bool) -> Result<Layout, Error> {
         // Before anything is allocated for them: a manifest can claim more than any memory holds.
         let members = members(manifest);
         if members > MEMBERS_MAX as u64 {
@@ -95,10 +98,7 @@ impl Layout {
                 header,
             })
         };
-        let plain = |bytes: &[u8]| Node::File {
-            size: bytes.len() as u64,
-            mode: 0o644,
-        };
+        let plain = |size: u64| Node::File { size, mode: 0o644 };
         let mut rest: Vec<Entry> = Vec::new();
         let mut folders: BTreeSet<&str> = BTreeSet::from([""]);
         for (index, file) in manifest.files.iter().enumerate() {
@@ -112,9 +112,13 @@ impl Layout {
         for folder in folders {
             rest.push(entry(folder, Body::Folder, Node::Folder)?);
         }
-        rest.push(entry(SHA256SUMS, Body::Sums, plain(&sums))?);
+        rest.push(entry(SHA256SUMS, Body::Sums, plain(sums.len() as u64))?);
+        if signed {
+            let length = Signature::length(manifest);
+            rest.push(entry(SIGNATURE, Body::Signature, plain(length))?);
+        }
         rest.sort_by_key(Entry::sort_key);
-        let mut entries = vec![entry(BUNDLE_JSON, Body::Manifest, plain(&bundle_json))?];
+        let mut entries = vec![entry(BUNDLE_JSON, Body::Manifest, plain(bundle_json.len() as u64))?];
         entries.extend(rest);
 
         let mut chunks = Vec::new();
@@ -191,13 +195,14 @@ mod tests {
 
     #[test]
     fn bundle_json_is_first_and_the_rest_is_sorted() {
-        let layout = Layout::new(&crate::manifest::tests::example()).unwrap();
+        let layout = Layout::new(&crate::manifest::tests::example(), true).unwrap();
         let names: Vec<String> = layout.entries.iter().map(|e| tar::stated_name(&e.header)).collect();
         let top = "quantykube-0.1.0-linux-amd64";
         let expected = [
             "/bundle.json",
             "/",
             "/SHA256SUMS",
+            "/SHA256SUMS.minisig",
             "/bin/",
             "/bin/quantykube-store",
             "/run",
@@ -212,7 +217,7 @@ mod tests {
         manifest.files[0].size = crate::manifest::SIZE_MAX;
         let most = manifest.files[0].clone();
         manifest.files.extend((0..7).map(|_| most.clone()));
-        assert!(matches!(Layout::new(&manifest), Err(Error::Manifest(text)) if text.contains("gzip members")));
+        assert!(matches!(Layout::new(&manifest, false), Err(Error::Manifest(text)) if text.contains("gzip members")));
     }
 
     #[test]
@@ -233,7 +238,7 @@ mod tests {
     fn parts_are_the_header_the_content_and_zeros() {
         let mut manifest = crate::manifest::tests::example();
         manifest.files[0].size = CUT - 512 + 3;
-        let layout = Layout::new(&manifest).unwrap();
+        let layout = Layout::new(&manifest, false).unwrap();
         let of_file: Vec<Chunk> = layout
             .chunks
             .iter()

@@ -16,6 +16,8 @@ pub const NEEDS: &str = "0.1.0";
 pub const BUNDLE_JSON: &str = "bundle.json";
 /// The name of the list that `sha256sum -c` reads.
 pub const SHA256SUMS: &str = "SHA256SUMS";
+/// The name of the signature of that list, in a bundle that is signed.
+pub const SIGNATURE: &str = "SHA256SUMS.minisig";
 /// The time of every entry where SOURCE_DATE_EPOCH is not set: 2026-01-01T00:00:00Z, in seconds since 1970.
 pub const DEFAULT_MTIME: u64 = 1_767_225_600;
 /// The latest time that a ustar header holds.
@@ -31,7 +33,7 @@ pub(crate) const BUNDLE_JSON_MAX: u64 = 16 << 20;
 pub struct Manifest {
     /// The architecture of every program and image.
     pub architecture: Architecture,
-    /// Every file but `bundle.json` and `SHA256SUMS`, sorted by path.
+    /// Every file but `bundle.json`, `SHA256SUMS` and its signature, sorted by path.
     pub files: Vec<FileEntry>,
     /// The format's number: [`FORMAT`].
     pub format: u64,
@@ -262,7 +264,7 @@ impl Manifest {
         if self.mtime > MTIME_MAX {
             return broken(format!("mtime {} is later than a tar header holds", self.mtime));
         }
-        let generated = [BUNDLE_JSON, SHA256SUMS];
+        let generated = [BUNDLE_JSON, SHA256SUMS, SIGNATURE];
         check_paths(generated.into_iter().chain(self.files.iter().map(|f| f.path.as_str())))?;
         if let Some(pair) = self.files.windows(2).find(|pair| pair[0].path >= pair[1].path) {
             return broken(format!("{} stands after {}", pair[1].path, pair[0].path));
@@ -403,6 +405,7 @@ pub(crate) mod tests {
             text.replace("\"run\"", "\"a\""),
             text.replace("\"run\"", "\"bundle.json\""),
             text.replace("\"run\"", "\"sha256sums\""),
+            text.replace("\"run\"", "\"SHA256SUMS.minisig\""),
             text.replace("quantykube-store", "\\u0071uantykube-store"),
         ] {
             assert_ne!(other, text);

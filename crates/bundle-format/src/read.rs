@@ -5,9 +5,10 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::gzip::{Decoder, HEADER, Header, TRAILER_TAIL, Trailer};
-use crate::layout::{Layout, cut};
+use crate::layout::{Body, Layout, cut};
 use crate::manifest::BUNDLE_JSON_MAX;
-use crate::{BUNDLE_JSON, Digest, Error, Manifest, tar};
+use crate::signature::{self, KeyId, PublicKey, Signature};
+use crate::{BUNDLE_JSON, Digest, Error, Manifest, SIGNATURE, tar};
 
 /// An archive whose frame and manifest are well formed. What they say is not yet true.
 #[derive(Debug)]
@@ -17,11 +18,12 @@ pub struct Unverified {
     pub(crate) manifest: Manifest,
     pub(crate) layout: Layout,
     pub(crate) trailer: Trailer,
+    pub(crate) signature: Option<Signature>,
     length: u64,
 }
 
 impl Unverified {
-    /// Reads the first entry and the trailer, and nothing else.
+    /// Reads the first entry, the trailer and the signature, where there is one, and nothing else.
     pub fn open(path: &Path) -> Result<Unverified, Error> {
         // Should it be a pipe, opening it must not wait for a writer.
         let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
@@ -46,22 +48,29 @@ impl Unverified {
         let (bundle_json, front) = frame.first_entry()?;
         let manifest = Manifest::parse(&bundle_json)?;
         let trailer = frame.trailer()?;
-        let layout = Layout::new(&manifest)?;
+        let mut layout = Layout::new(&manifest, false)?;
         let (found, expected) = (trailer.members.len(), layout.chunks.len());
         let at_trailer = |found: String| Error::Frame {
             path: path.into(),
             offset: data.len() - trailer.encode().len() as u64,
             found,
         };
-        if found != expected {
+        // bundle.json is silent about the signature, which takes one member.
+        let signed = found == expected + 1;
+        if found != expected && !signed {
             return Err(at_trailer(format!(
-                "the table has {found} members, bundle.json gives {expected}"
+                "the table has {found} members, bundle.json gives {expected}, and one more where it is signed"
             )));
         }
         if trailer.members[..front.len()] != front {
             return Err(at_trailer(
                 "the table has other lengths than the members of bundle.json".into(),
             ));
+        }
+        let mut signature = None;
+        if signed {
+            layout = Layout::new(&manifest, true)?;
+            signature = Some(frame.signature(&manifest, &layout, &trailer)?);
         }
         let length = data.len();
         Ok(Unverified {
@@ -70,6 +79,7 @@ impl Unverified {
             manifest,
             layout,
             trailer,
+            signature,
             length,
         })
     }
@@ -84,6 +94,18 @@ impl Unverified {
         self.layout.id
     }
 
+    /// The signature, where there is one. Who made it is a claim until [`Unverified::check_signature`] says so.
+    pub fn signature(&self) -> Option<&Signature> {
+        self.signature.as_ref()
+    }
+
+    /// Checks that the archive is signed with one of `keys`, and says with which. The signature is of `SHA256SUMS`, which
+    /// follows from `bundle.json`: from then on all that `bundle.json` says is true, and what is left to check is whether
+    /// the archive holds it.
+    pub fn check_signature(&self, keys: &[PublicKey]) -> Result<KeyId, Error> {
+        signature::check(&self.path, self.signature.as_ref(), &self.layout.sums, keys)
+    }
+
     /// The archive's length in bytes.
     pub fn length(&self) -> u64 {
         self.length
@@ -93,7 +115,7 @@ impl Unverified {
     pub fn packed_sizes(&self) -> Vec<u64> {
         let mut sizes = vec![0; self.manifest.files.len()];
         for (chunk, length) in self.layout.chunks.iter().zip(&self.trailer.members) {
-            if let Some(crate::layout::Body::File(index)) = self.layout.entry(*chunk).map(|entry| entry.body) {
+            if let Some(Body::File(index)) = self.layout.entry(*chunk).map(|entry| entry.body) {
                 sizes[index] += u64::from(*length);
             }
         }
@@ -210,6 +232,37 @@ impl Frame<'_> {
         stream.drain(..512);
         stream.truncate(size as usize);
         Ok((stream, lengths))
+    }
+
+    /// The signature, from the member where a signed archive has it.
+    fn signature(&self, manifest: &Manifest, layout: &Layout, trailer: &Trailer) -> Result<Signature, Error> {
+        let place = layout.chunks.iter().position(|chunk| {
+            let entry = layout.entry(*chunk);
+            entry.is_some_and(|entry| entry.body == Body::Signature)
+        });
+        let place = place.expect("a signed layout has a signature");
+        let offset = trailer.members[..place].iter().map(|length| u64::from(*length)).sum();
+        let (stream, length) = self.member(&mut Decoder::new(), offset)?;
+        if length != trailer.members[place] {
+            let found = trailer.members[place];
+            return Err(self.error(
+                offset,
+                format!("this member declares {length} bytes, the table {found}"),
+            ));
+        }
+        let wrong = |found: String| Error::Entry {
+            path: self.path.into(),
+            entry: SIGNATURE.into(),
+            found,
+        };
+        let chunk = layout.chunks[place];
+        let entry = layout.entry(chunk).expect("it was just found");
+        let parts = layout.parts(chunk);
+        if stream.len() as u64 != chunk.length || stream[parts.header] != entry.header[..] {
+            let found = stream.first_chunk().map(tar::describe).unwrap_or_default();
+            return Err(wrong(format!("found {found}, not written as bundle.json gives it")));
+        }
+        Signature::parse(manifest, &stream[parts.content]).map_err(wrong)
     }
 
     /// The trailer, which must end the file and account for all bytes before it.

@@ -159,6 +159,7 @@ impl Unverified {
                 Body::Folder => None,
                 Body::Manifest => Some(self.layout.id),
                 Body::Sums => Some(Digest::of(&self.layout.sums)),
+                Body::Signature => self.signature.as_ref().map(|signature| Digest::of(signature.bytes())),
                 Body::File(file) => Some(self.manifest.files[file].sha256),
             };
             let found = std::mem::take(content).finish();

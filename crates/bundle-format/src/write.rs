@@ -9,6 +9,7 @@ use crate::gzip::{Encoder, MEMBERS_MAX, Trailer};
 use crate::layout::{Body, Chunk, Layout};
 use crate::manifest::{FORMAT, NEEDS, SIZE_MAX};
 use crate::ordered::{Pool, ordered};
+use crate::signature::{self, Signature, Signer};
 use crate::verified::Watcher;
 use crate::{Architecture, Digest, Error, FileEntry, FileMode, Hasher, Image, Kind, Manifest, Origin};
 
@@ -65,6 +66,7 @@ pub enum Content {
 pub struct Sealed {
     manifest: Manifest,
     layout: Layout,
+    signature: Option<Signature>,
     /// In the order of the manifest's files.
     contents: Vec<Packed>,
 }
@@ -139,7 +141,7 @@ pub fn seal(draft: Draft, mut inputs: Vec<Input>, jobs: usize, watcher: &mut dyn
         version: draft.version,
     };
     manifest.check()?;
-    let layout = Layout::new(&manifest)?;
+    let layout = Layout::new(&manifest, false)?;
     let members = layout.chunks.len();
     if members > MEMBERS_MAX {
         return Err(Error::Input {
@@ -150,6 +152,7 @@ pub fn seal(draft: Draft, mut inputs: Vec<Input>, jobs: usize, watcher: &mut dyn
     Ok(Sealed {
         manifest,
         layout,
+        signature: None,
         contents,
     })
 }
@@ -163,6 +166,30 @@ impl Sealed {
     /// The bundle's id.
     pub fn id(&self) -> Digest {
         self.layout.id
+    }
+
+    /// The signature, where it was signed.
+    pub fn signature(&self) -> Option<&Signature> {
+        self.signature.as_ref()
+    }
+
+    /// Adds a signature of `SHA256SUMS`. The id stays the same. What the signer made is checked.
+    pub fn sign(self, signer: &dyn Signer) -> Result<Sealed, Error> {
+        let signature = Signature::make(&self.manifest, &self.layout.sums, signer);
+        let (path, keys) = (self.manifest.folder(), [signer.public_key().clone()]);
+        signature::check(Path::new(&path), Some(&signature), &self.layout.sums, &keys)?;
+        let layout = Layout::new(&self.manifest, true)?;
+        if layout.chunks.len() > MEMBERS_MAX {
+            return Err(Error::Input {
+                path,
+                found: format!("with its signature it needs more than {MEMBERS_MAX} gzip members"),
+            });
+        }
+        Ok(Sealed {
+            layout,
+            signature: Some(signature),
+            ..self
+        })
     }
 
     /// Writes the archive to `out`, which `out_path` names in errors. `watcher` hears of the bytes packed.
@@ -252,6 +279,10 @@ impl Sealed {
         match entry.body {
             Body::Manifest => content.copy_from_slice(&self.layout.bundle_json[part]),
             Body::Sums => content.copy_from_slice(&self.layout.sums[part]),
+            Body::Signature => {
+                let signature = self.signature.as_ref().expect("its layout has a signature");
+                content.copy_from_slice(&signature.bytes()[part]);
+            }
             Body::File(index) => self.contents[index].content.read_at(offset, content)?,
             Body::Folder => {}
         }

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use quantykube_base::{Exit, Failure, Unit};
-use quantykube_bundle_format::{BUNDLE_JSON, Class, Error, Folder, Unverified, Verified};
+use quantykube_bundle_format::{BUNDLE_JSON, Class, Error, Folder, KeyId, PublicKey, Unverified, Verified};
 
 use crate::args::Id;
-use crate::commands::Context;
+use crate::commands::{Context, trust};
 use crate::moves::store::{Bundle, File};
 
 /// The files of a bundle that `install store` needs.
@@ -14,14 +14,29 @@ const RUNNER: &str = "run";
 const STORE: &str = "bin/quantykube-store";
 const UNIT: &str = "systemd/quantykube-store.service";
 
-/// Checks every bit of a bundle: an archive, a folder, or where neither is given the folder of this program.
-pub fn verify(context: &Context, given: Option<&Path>, id: Option<&Id>) -> Result<Verified, Failure> {
+/// Which bundle is meant, and whose.
+#[derive(Debug, Default)]
+pub struct Meant {
+    /// The id it must have.
+    pub id: Option<Id>,
+    /// The key it must be signed with, in place of those that the node trusts.
+    pub key: Option<PublicKey>,
+}
+
+/// Checks every bit of a bundle: an archive, a folder, or where neither is given the folder of this program. Where a key
+/// is trusted, the signature comes before all else. Says with which key the bundle is truly signed.
+pub fn verify(context: &Context, given: Option<&Path>, meant: &Meant) -> Result<(Verified, Option<KeyId>), Failure> {
+    let keys = trust::keys(&context.root, meant.key.as_ref())?;
+    let mut signed_by = None;
     let path = match given {
         Some(path) => path.to_owned(),
         None => own_folder()?,
     };
     let verified = if path.is_dir() {
         Folder::open(&path).and_then(|folder| {
+            if !keys.is_empty() {
+                signed_by = Some(folder.check_signature(&keys)?);
+            }
             let mut progress = context
                 .reporter
                 .progress("verify", Unit::Bytes, Some(folder.manifest().size()));
@@ -31,6 +46,9 @@ pub fn verify(context: &Context, given: Option<&Path>, id: Option<&Id>) -> Resul
         })
     } else {
         Unverified::open(&path).and_then(|archive| {
+            if !keys.is_empty() {
+                signed_by = Some(archive.check_signature(&keys)?);
+            }
             let mut progress = context.reporter.progress("verify", Unit::Bytes, Some(archive.length()));
             let verified = archive.verify(jobs(), &mut |done, _total| progress.set(done, ""));
             progress.finish();
@@ -39,14 +57,14 @@ pub fn verify(context: &Context, given: Option<&Path>, id: Option<&Id>) -> Resul
     };
     let verified = verified.map_err(failure)?;
     let found = verified.id().to_string();
-    match id {
+    match &meant.id {
         Some(id) if id.text() != found => Err(Failure::new(
             Exit::NotVerified,
             "other-bundle",
             format!("this bundle's id is {found}, expected {}", id.text()),
         )
         .hint("this is another bundle than the one that was meant; do not install it")),
-        _ => Ok(verified),
+        _ => Ok((verified, signed_by)),
     }
 }
 

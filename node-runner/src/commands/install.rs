@@ -4,8 +4,8 @@ use quantykube_base::{Exit, Failure};
 use quantykube_journal::System;
 use serde_json::json;
 
-use crate::args::Id;
 use crate::checks::Verdict;
+use crate::commands::bundle::Meant;
 use crate::commands::narrator::Narrator;
 use crate::commands::outcome::{Telling, is_done};
 use crate::commands::plan::Planned;
@@ -20,13 +20,13 @@ pub const TELLING: Telling<'static> = Telling {
 };
 
 /// Verifies, checks, and makes the move.
-pub fn run(context: &Context, id: Option<Id>) -> Result<Exit, Failure> {
+pub fn run(context: &Context, meant: &Meant) -> Result<Exit, Failure> {
     let system = &mut context.machine_to_change()?;
     let journals = context.root.journals();
     if already(context, system)? {
         return Ok(Exit::Done);
     }
-    let Planned { checks, plan, number } = plan::for_store(context, system, id.as_ref())?;
+    let Planned { checks, plan, number } = plan::for_store(context, system, meant)?;
     for check in checks.iter().filter(|check| check.result != Verdict::Pass) {
         context.reporter.step(check.name, &check.lines().join("\n"));
     }

@@ -14,10 +14,11 @@ pub mod undo;
 pub mod verify;
 pub mod version;
 
-mod bundle;
+pub mod bundle;
 mod narrator;
 mod outcome;
 mod signals;
+mod trust;
 
 use quantykube_base::{Exit, Failure, Reporter};
 use quantykube_journal::system::host::Host;

@@ -4,19 +4,19 @@ use quantykube_base::{Exit, Failure};
 use quantykube_journal::{Plan, System};
 use serde_json::json;
 
-use crate::args::Id;
 use crate::checks::{self, Check};
-use crate::commands::{Context, bundle, checks_json, install, refused};
+use crate::commands::bundle::{self, Meant};
+use crate::commands::{Context, checks_json, install, refused};
 use crate::facts;
 use crate::moves;
 
 /// Prints what `install store` would do.
-pub fn store(context: &Context) -> Result<Exit, Failure> {
+pub fn store(context: &Context, meant: &Meant) -> Result<Exit, Failure> {
     let system = &context.machine();
     if install::already(context, system)? {
         return Ok(Exit::Done);
     }
-    let planned = for_store(context, system, None)?;
+    let planned = for_store(context, system, meant)?;
     print(context, "install store", &planned.checks, planned.plan.as_ref())
 }
 
@@ -39,12 +39,16 @@ pub struct Planned {
 
 /// Checks and, where they allow it, the plan of `install store`. The bundle is verified first: nothing it says is used
 /// before.
-pub fn for_store(context: &Context, system: &dyn System, id: Option<&Id>) -> Result<Planned, Failure> {
-    let verified = bundle::verify(context, None, id)?;
+pub fn for_store(context: &Context, system: &dyn System, meant: &Meant) -> Result<Planned, Failure> {
+    let (verified, key) = bundle::verify(context, None, meant)?;
     let bundle = bundle::for_store(&verified)?;
     let facts = facts::store(&context.root, system);
     let (mut checks, ready) = checks::store::judge(&facts, verified.manifest().architecture.name());
-    checks.insert(0, Check::pass("bundle", format!("verified, id {}", verified.id())));
+    let signed = key.map(|key| format!(", signed by {key}")).unwrap_or_default();
+    checks.insert(
+        0,
+        Check::pass("bundle", format!("verified, id {}{signed}", verified.id())),
+    );
     Ok(Planned {
         checks,
         number: ready.as_ref().map(|ready| ready.number),
