@@ -18,6 +18,8 @@ pub const PASSWORD: &str = "QUANTYKUBE_SIGN_PASSWORD";
 const KEY_FILE_MAX: u64 = 4096;
 /// minisign's mark of a key that has no password.
 const NO_PASSWORD: [u8; 2] = [0, 0];
+/// The length of minisign's secret key in bytes.
+const KEY_LENGTH: usize = 158;
 /// Where the seed stands in minisign's secret key: after the algorithms, the salt, the costs and the key's id.
 const SEED: std::ops::Range<usize> = 62..94;
 
@@ -113,10 +115,12 @@ impl Signer for SecretKey {
 
 /// Whether the file of a secret key says that it has no password; `None` where it is no such file.
 fn has_no_password(text: &str) -> Option<bool> {
-    // "Ed", then the two bytes of the way the password is used: eight characters of base64 hold six bytes.
     let line = text.lines().nth(1)?;
-    let start = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, line.get(..8)?).ok()?;
-    (start[..2] == *b"Ed").then(|| start[2..4] == NO_PASSWORD)
+    let bytes = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, line).ok()?;
+    // "Ed", and how the password is used.
+    let is_key =
+        bytes.len() == KEY_LENGTH && bytes[..2] == *b"Ed" && [NO_PASSWORD, *b"Sc"].contains(&[bytes[2], bytes[3]]);
+    is_key.then(|| bytes[2..4] == NO_PASSWORD)
 }
 
 /// The password from the environment, else from the terminal.

@@ -227,6 +227,7 @@ fn names_that_become_equal() {
     listed("run\u{301}", &["only ASCII"]);
     listed("bundle.json", &["twice"]);
     listed("sha256sums", &["twice"]);
+    listed("SHA256SUMS.minisig", &["twice"]);
 }
 
 #[test]
@@ -238,7 +239,12 @@ fn names_that_hide() {
 
 #[test]
 fn another_set_of_files() {
-    changed(&["table has 8 members, bundle.json gives 7"], |entries| {
+    changed(&["table has 9 members, bundle.json gives 7"], |entries| {
+        entries.push(raw::file(&top("yyy"), 0o644, b"extra"));
+        entries.push(raw::file(&top("zzz"), 0o644, b"extra"));
+    });
+    // One more can only be the signature, at its place.
+    changed(&["entry SHA256SUMS.minisig", "bin/"], |entries| {
         entries.push(raw::file(&top("zzz"), 0o644, b"extra"));
     });
     changed(&["table has 6 members, bundle.json gives 7"], |entries| {

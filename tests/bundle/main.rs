@@ -5,9 +5,11 @@ mod damage; // truncated files and flipped bits
 mod hostile; // archives made to do harm
 mod images; // OCI layouts and docker archives become one layout
 mod interrupted; // builds and extractions that were stopped
+mod node; // what the node-runner takes and refuses
 mod raw; // a second, independent writer of the format, for archives that ours would not write
 mod refusals; // what `build` refuses, and that it leaves nothing
 mod same_bytes; // the same inputs give the same bytes
+mod signed; // signatures, and where a key is trusted
 mod space; // file systems that are too small
 mod url; // binaries from a URL
 mod workbench; // a folder with programs to pack, and the program under test

@@ -162,6 +162,11 @@ pub fn entries(files: &[File]) -> Vec<Entry> {
     entries
 }
 
+/// The id of a bundle: the digest of its first entry.
+pub fn id(entries: &[Entry]) -> String {
+    sha256(&entries[0].data)
+}
+
 pub fn top(path: &str) -> String {
     format!("{TOP}/{path}")
 }

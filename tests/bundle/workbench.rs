@@ -111,6 +111,14 @@ impl Workbench {
         self.path("out/b.tar.gz")
     }
 
+    /// Builds a default bundle into `out/b.tar.gz`, signed with `key`.
+    pub fn build_signed(&self, key: &str, environment: &[(&str, &str)]) -> Ran {
+        self.put("spec.yaml", format!("architecture: amd64\n{OWN}").as_bytes());
+        let mut command = self.command();
+        command.args(["build", "spec.yaml", "-o", "out/b.tar.gz", "--sign", key]);
+        command.envs(environment.iter().copied()).output().unwrap().into()
+    }
+
     /// Builds `spec`, which must fail with `code`, name all of `names` and leave nothing.
     #[track_caller]
     pub fn refuses(&self, spec: &str, code: i32, names: &[&str]) {
