@@ -98,6 +98,16 @@ impl Store {
         self.compacted
     }
 
+    /// The first revision whose changes are all here: the compacted one, as etcd keeps even the deletes of that; after an
+    /// import the one behind its head, for an import brings what is live at the head and no delete.
+    pub fn history_begins(&self) -> i64 {
+        if self.compacted > 0 && self.compacted == self.header.imported {
+            self.compacted + 1
+        } else {
+            self.compacted
+        }
+    }
+
     /// The head revision at which the import ended, while no transaction followed it; else None.
     pub fn untouched_import(&self) -> Option<i64> {
         let imported = self.header.imported;

@@ -507,6 +507,36 @@ fn after_an_import_no_lease_ends_before_the_first_write() {
     assert!(world.path.exists());
 }
 
+/// The change at an import's head may have been a delete, which an import does not bring: a watch from there would wait
+/// for it in silence.
+#[test]
+fn history_begins_behind_an_import() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.qks");
+    let import = Import::create(&path, IDENTITY, 50).unwrap();
+    import.finish().unwrap().publish().unwrap();
+    let mut world = World {
+        mvcc: reopen(&path, at(0)),
+        path,
+        _folder: folder,
+    };
+    let stream = world.mvcc.watch_open();
+    for start_revision in [1, 50, 51] {
+        let create = WatchCreateRequest {
+            start_revision,
+            ..everything()
+        };
+        world.watch(stream, create);
+    }
+    world.put("k", "first");
+    world.sync();
+    let responses = world.drain(stream);
+    let ended = responses.iter().filter(|response| response.canceled);
+    let ended: Vec<_> = ended.map(|response| (response.watch_id, response.compact_revision)).collect();
+    assert_eq!(ended, [(0, 50), (1, 51)], "as etcd says it, and where a client may begin again");
+    assert_eq!(revisions(&responses), [51]);
+}
+
 #[test]
 fn alarms_and_the_quota_outlive_the_process() {
     let mut world = world();

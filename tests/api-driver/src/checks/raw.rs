@@ -47,7 +47,7 @@ pub async fn run(etcd: &Etcd, noted: &Noted, tally: &mut Tally) -> Result<()> {
         });
         tally.answer(format!("etcd watch from {from}"), found);
     }
-    // The change at the head itself: etcd keeps it, and a store may have kept only what stands.
+    // The change at the head itself: etcd keeps it, and the store knows nothing but what is live there.
     tally.at_head = etcd.first_word(head).await?;
     Ok(())
 }

@@ -426,17 +426,19 @@ impl Hub {
 
     /// Reads one slice of history for all watches of a stream that are behind.
     fn catch_up(&mut self, id: StreamId, store: &Store, visible: i64) -> Result<(), Error> {
-        let compacted = store.compacted();
+        let (compacted, begins) = (store.compacted(), store.history_begins());
         let stream = self.streams.get_mut(&id).expect("the caller looked it up");
         let behind: Vec<usize> = stream.unsynced.iter().copied().collect();
         let mut readers = Vec::with_capacity(behind.len());
         for number in behind {
             let watcher = self.watchers[number].as_ref().expect("an unsynced watcher is there");
-            if watcher.next >= compacted {
+            if watcher.next >= begins {
                 readers.push(number);
                 continue;
             }
             let watch_id = watcher.id;
+            // Behind an import, who begins again at the compacted revision is sent one further.
+            let compact_revision = if watcher.next < compacted { compacted } else { begins };
             let stream = self.streams.get_mut(&id).expect("looked up above");
             stream.ids.remove(&watch_id);
             stream.unsynced.remove(&number);
@@ -446,7 +448,7 @@ impl Hub {
                 header: header(0),
                 watch_id,
                 canceled: true,
-                compact_revision: compacted,
+                compact_revision,
                 ..Default::default()
             };
             self.push(id, reply, false, 0);
