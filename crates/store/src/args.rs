@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use quantykube_base::{Exit, Failure};
 
+use crate::restore;
 use crate::version::OWN_VERSION;
 
 /// etcd's default for the largest write, in bytes.
@@ -21,11 +22,15 @@ const PROGRESS_MIN: Duration = Duration::from_millis(100);
 
 /// QuantyKube's store: one file behind the etcd v3 API.
 #[derive(Debug, Parser)]
-#[command(name = "quantykube-store", version = OWN_VERSION)]
+#[command(name = "quantykube-store", version = OWN_VERSION, subcommand_negates_reqs = true)]
 pub struct Args {
+    /// What to do instead of serving.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+
     /// The store's file; made if it is not there
-    #[arg(long, value_name = "FILE", env = "QUANTYKUBE_STORE_DATA")]
-    data: PathBuf,
+    #[arg(long, value_name = "FILE", env = "QUANTYKUBE_STORE_DATA", required = true)]
+    data: Option<PathBuf>,
 
     /// Where to serve clients
     #[arg(
@@ -93,6 +98,13 @@ pub struct Args {
     name: String,
 }
 
+/// What to do instead of serving.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a store file from a snapshot
+    Restore(restore::Args),
+}
+
 /// The files of the server's side of TLS.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
@@ -128,6 +140,7 @@ pub struct Config {
 impl Args {
     /// Checks what was typed.
     pub fn config(self) -> Result<Config, Failure> {
+        let data = self.data.ok_or_else(|| usage("--data is missing"))?;
         let listen = address("--listen", &self.listen)?;
         // A variable set to nothing is as good as none.
         let given = |path: Option<OsString>| path.filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -158,7 +171,7 @@ impl Args {
             _ => None,
         };
         Ok(Config {
-            data: self.data,
+            data,
             listen,
             tls,
             listen_metrics,

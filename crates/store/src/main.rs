@@ -6,6 +6,7 @@ mod engine;
 mod log;
 mod mvcc;
 mod notify;
+mod restore;
 mod rpc;
 mod server;
 mod version;
@@ -20,9 +21,18 @@ use quantykube_base::{Exit, Mode, Reporter};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let reporter = Reporter::new(Mode::Plain);
-    let config = args::Args::parse().config();
-    match config.and_then(|config| server::run(&config)) {
+    let args = args::Args::parse();
+    let (reporter, done) = match &args.command {
+        Some(args::Command::Restore(restore)) => {
+            let reporter = Reporter::detect(restore.json);
+            (reporter, restore::run(restore, &reporter))
+        }
+        None => {
+            let done = args.config().and_then(|config| server::run(&config));
+            (Reporter::new(Mode::Plain), done)
+        }
+    };
+    match done {
         Ok(()) => Exit::Done.into(),
         Err(failure) => reporter.failure(&failure).into(),
     }

@@ -31,7 +31,7 @@ use quantykube_etcd_api::{
 use quantykube_store_file::{self as store_file, Durable, Sizes, Stats, Store};
 
 pub use self::error::Error;
-pub use self::lease::Now;
+pub use self::lease::{Now, TTL_MAX_S, TTL_MIN_S};
 pub use self::range::Reading;
 use self::range::View;
 pub(crate) use self::range::key_range;

@@ -12,7 +12,9 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use quantykube_etcd_api::AlarmMember;
-use quantykube_store_file::{self as store_file, Change, ChangeKind, KeyRange, Lease, RangeEnd, Revision, Store, Version};
+use quantykube_store_file::{
+    self as store_file, Change, ChangeKind, KeyRange, Lease, RangeEnd, Revision, Store, Version,
+};
 
 use super::{Applied, Error, Mvcc};
 

@@ -74,11 +74,7 @@ impl Drop for Held {
 
 impl Held {
     fn walk(&self, values: bool) -> Result<Walk, Status> {
-        Ok(self
-            .engine
-            .lock()
-            .map_err(status)?
-            .snapshot_walk(&self.moment, values))
+        Ok(self.engine.lock().map_err(status)?.snapshot_walk(&self.moment, values))
     }
 
     /// The next slice, after others had their turn; None at the end.
@@ -98,8 +94,7 @@ fn head(engine: &Engine, moment: &Moment) -> Head {
         ..Member::default()
     };
     let compacted = Some(moment.compacted).filter(|revision| *revision > 0);
-    let mut head =
-        Head::new(moment.revision, compacted).with_member(&member, moment.seq.max(1), identity.raft_term);
+    let mut head = Head::new(moment.revision, compacted).with_member(&member, moment.seq.max(1), identity.raft_term);
     for lease in &moment.leases {
         head.lease(&Lease {
             id: lease.id,
@@ -169,7 +164,11 @@ async fn send(held: Held, head: Head, measured: Measured, messages: Sender<Resul
         Ok(bytes) => log!(info, "a snapshot of {bytes} bytes at revision {revision} was sent"),
         Err(status) => {
             if !messages.is_closed() {
-                log!(warn, "a snapshot at revision {revision} was not finished: {}", status.message());
+                log!(
+                    warn,
+                    "a snapshot at revision {revision} was not finished: {}",
+                    status.message()
+                );
                 let _ = messages.send(Err(status)).await;
             }
         }
@@ -188,7 +187,10 @@ async fn walk(held: &Held, slices: Sender<Option<Vec<Entry>>>) -> Result<(), Sta
             // The thread has ended early: it says why.
             Ok(Err(_)) => return Ok(()),
             Err(_) => {
-                let text = format!("quantykube-store: the client took nothing for {} s", STALLED_MAX.as_secs());
+                let text = format!(
+                    "quantykube-store: the client took nothing for {} s",
+                    STALLED_MAX.as_secs()
+                );
                 return Err(Status::deadline_exceeded(text));
             }
         }
