@@ -66,6 +66,8 @@ pub struct Walk {
     values: bool,
     /// Where the changes in the log begin.
     first: i64,
+    /// How many records are picked in one scan.
+    most: usize,
     stage: Stage,
     /// The last record that was picked.
     after: Revision,
@@ -146,6 +148,7 @@ impl Mvcc {
         Walk {
             values,
             first,
+            most: PICKED_MIN.max(usize::try_from(moment.keys).unwrap_or(0) / 16),
             after: Revision::default(),
             stage: match compacted {
                 0 => Stage::changes(first),
@@ -192,7 +195,6 @@ impl Walk {
         mut picked: BinaryHeap<Picked>,
         mut more: bool,
     ) -> Stage {
-        let most = PICKED_MIN.max(usize::try_from(moment.keys).unwrap_or(0) / 16);
         let range = KeyRange {
             start: from,
             end: RangeEnd::Unbounded,
@@ -205,7 +207,7 @@ impl Walk {
             }
             seen += 1;
             if version.modified.main < self.first && version.modified > self.after {
-                if picked.len() == most {
+                if picked.len() == self.most {
                     more = true;
                     if picked.peek().is_some_and(|top| top.version.modified < version.modified) {
                         return ControlFlow::Continue(());
@@ -334,5 +336,159 @@ fn value_at(store: &Store, key: &[u8], version: &Version, at: i64) -> Result<Byt
             None => Err(store_file::Error::Gone.into()),
         },
         value => Ok(value?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use quantykube_etcd_api::{CompactionRequest, DeleteRangeRequest, PutRequest};
+    use quantykube_store_file::{Identity, Options, Seeded, SimDisk, Tuning};
+
+    use super::*;
+    use crate::mvcc::{Limits, Now};
+
+    /// A record as it is expected: revision, key, value of a put.
+    type Expected = (i64, Bytes, Option<Bytes>);
+
+    struct World {
+        mvcc: Mvcc,
+        random: Seeded,
+        written: Vec<Expected>,
+    }
+
+    impl World {
+        fn new(seed: u64) -> World {
+            let identity = Identity {
+                cluster_id: 1,
+                member_id: 2,
+                raft_term: 3,
+            };
+            let options = Options { quota: 0, identity };
+            // No grace: a value that was moved is gone from its old place with the next checkpoint.
+            let store = Store::create_on(Arc::new(SimDisk::new()), options, Tuning::small()).unwrap();
+            let limits = Limits {
+                request_bytes: 1 << 20,
+                quota: 0,
+            };
+            World {
+                mvcc: Mvcc::new(store, limits, Now::default()),
+                random: Seeded::new(seed),
+                written: Vec::new(),
+            }
+        }
+
+        fn write(&mut self, count: usize) {
+            for _ in 0..count {
+                let key = Bytes::from(format!("{:03}", self.random.below(150)));
+                if self.random.below(6) == 0 {
+                    let request = DeleteRangeRequest {
+                        key: key.clone(),
+                        ..Default::default()
+                    };
+                    if self.mvcc.delete_range(&request).unwrap().response.deleted > 0 {
+                        self.written.push((self.mvcc.store.revision(), key, None));
+                    }
+                    continue;
+                }
+                let value = Bytes::from(vec![self.random.below(256) as u8; self.random.below(300) as usize]);
+                let request = PutRequest {
+                    key: key.clone(),
+                    value: value.clone(),
+                    ..Default::default()
+                };
+                self.mvcc.put(&request).unwrap();
+                self.written.push((self.mvcc.store.revision(), key, Some(value)));
+            }
+            self.settle();
+        }
+
+        fn compact(&mut self, revision: i64) {
+            let request = CompactionRequest {
+                revision,
+                physical: false,
+            };
+            self.mvcc.compact(&request).unwrap();
+            self.settle();
+        }
+
+        fn settle(&mut self) {
+            for _ in 0..100 {
+                let durable = self.mvcc.store.sync().unwrap();
+                self.mvcc.advance(durable).unwrap();
+                self.mvcc.maintain(Duration::ZERO).unwrap();
+            }
+        }
+
+        /// What etcd keeps of what was written.
+        fn kept(&self, compacted: i64, head: i64) -> Vec<Expected> {
+            let mut old: BTreeMap<&Bytes, &Expected> = BTreeMap::new();
+            let mut kept = Vec::new();
+            for record in self.written.iter().filter(|(revision, ..)| *revision <= head) {
+                match record.0 <= compacted {
+                    true => drop(old.insert(&record.1, record)),
+                    false => kept.push(record.clone()),
+                }
+            }
+            let stays = |record: &&&Expected| record.2.is_some() || record.0 == compacted;
+            kept.extend(old.values().filter(stays).map(|record| (*record).clone()));
+            kept.sort();
+            kept
+        }
+    }
+
+    /// However few records are picked at once, and whatever is written, moved and compacted between the slices.
+    #[test]
+    fn a_walk_gives_what_etcd_keeps() {
+        let seed = 20_261_130;
+        for most in [1, 7, 1000] {
+            let mut world = World::new(seed + most as u64);
+            world.write(600);
+            for never in [true, false] {
+                if !never {
+                    world.write(600);
+                    let middle = world.mvcc.visible() - 100;
+                    world.compact(middle);
+                    // A delete of exactly the compacted revision.
+                    let last = world.written.iter().rfind(|(_, _, value)| value.is_none()).unwrap().0;
+                    world.compact(last.max(middle + 1));
+                }
+                let moment = world.mvcc.snapshot_begin().response;
+                let expected = world.kept(moment.compacted, moment.revision);
+                assert_eq!(moment.compacted == 0, never);
+                let (mut scans, mut found, mut busy) = (0, Vec::new(), 0);
+                let mut walk = world.mvcc.snapshot_walk(&moment, true);
+                walk.most = most;
+                loop {
+                    scans += u32::from(matches!(walk.stage, Stage::Pick { .. }));
+                    let Some(entries) = world.mvcc.snapshot_step(&moment, &mut walk).unwrap() else {
+                        break;
+                    };
+                    for entry in entries {
+                        let value = entry.put.is_some().then_some(entry.value);
+                        found.push((entry.revision.main, entry.key, value));
+                    }
+                    if busy < 10 {
+                        busy += 1;
+                        world.write(60);
+                        let head = world.mvcc.visible();
+                        world.compact(head);
+                    }
+                }
+                assert_eq!(found, expected, "{most} at once, seed {seed}");
+                assert!(
+                    world.mvcc.compacted() > moment.revision,
+                    "nothing was compacted meanwhile"
+                );
+                let old = expected.iter().filter(|(revision, ..)| *revision < walk.first).count();
+                if !never {
+                    assert!(old > 20 && scans as usize >= old / most, "{scans} scans for {old}");
+                }
+                world.mvcc.snapshot_end(moment.compacted);
+            }
+        }
     }
 }
