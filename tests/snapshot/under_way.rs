@@ -159,6 +159,30 @@ async fn a_client_that_goes_away_holds_nothing() {
     rest(open(&store).await, &mut taken, Vec::new()).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stops_ends_a_snapshot_with_an_error() {
+    let mut store = Store::start();
+    let mut client = store.client().await;
+    for number in 0..100 {
+        client
+            .put(format!("{number}"), vec![b'x'; 200_000], None)
+            .await
+            .unwrap();
+    }
+    let mut stream = open(&store).await;
+    let first = stream.message().await.unwrap().unwrap();
+    let stopping = tokio::task::spawn_blocking(move || store.server.stop(Duration::from_secs(15)));
+    let end = loop {
+        match stream.message().await {
+            Ok(Some(message)) => assert!(message.remaining_bytes > 0, "all of {first:?} came: it was too small"),
+            Ok(None) => panic!("the stream ended as if it were whole"),
+            Err(status) => break status,
+        }
+    };
+    println!("{end:?}");
+    assert!(stopping.await.unwrap().success());
+}
+
 /// The server's anonymous memory in bytes.
 fn anonymous(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

@@ -45,6 +45,10 @@ pub type Stream = ReceiverStream<Result<SnapshotResponse, Status>>;
 
 /// Begins a snapshot: what does not depend on the client is done, or has failed, when this returns.
 pub async fn begin(engine: &Arc<Engine>) -> Result<Stream, Status> {
+    begin_with(engine, STALLED_MAX).await
+}
+
+async fn begin_with(engine: &Arc<Engine>, stalled_max: Duration) -> Result<Stream, Status> {
     let applied = engine.lock().map_err(status)?.snapshot_begin();
     let held = Held {
         engine: Arc::clone(engine),
@@ -54,7 +58,7 @@ pub async fn begin(engine: &Arc<Engine>) -> Result<Stream, Status> {
     let head = head(engine, &held.moment);
     let measured = measure(&held, &head).await?;
     let (messages, stream) = mpsc::channel(MESSAGES);
-    tokio::spawn(send(held, head, measured, messages));
+    tokio::spawn(send(held, head, measured, messages, stalled_max));
     Ok(ReceiverStream::new(stream))
 }
 
@@ -144,23 +148,27 @@ fn place(entry: &Entry) -> Revision {
 }
 
 /// Walks again, and ends the stream with the sum or with an error.
-async fn send(held: Held, head: Head, measured: Measured, messages: Sender<Result<SnapshotResponse, Status>>) {
+async fn send(
+    held: Held,
+    head: Head,
+    measured: Measured,
+    messages: Sender<Result<SnapshotResponse, Status>>,
+    stalled_max: Duration,
+) {
     let (slices, received) = mpsc::channel(SLICES);
     let (out, revision) = (messages.clone(), held.moment.revision);
     let writing = tokio::task::spawn_blocking(move || write(&head, measured, received, out));
     let walked = tokio::select! {
-        walked = walk(&held, slices) => walked,
+        walked = walk(&held, slices, stalled_max) => walked,
         () = messages.closed() => return,
         () = held.engine.stopping() => Err(Status::unavailable("quantykube-store: the server stops")),
     };
     drop(held);
-    let outcome = match walked {
-        Ok(()) => writing
-            .await
-            .unwrap_or_else(|_| Err(Status::internal("quantykube-store: writing the snapshot ended early"))),
-        Err(status) => Err(status),
-    };
-    match outcome {
+    // The thread ends with what it was given; an error comes behind that.
+    let written = writing
+        .await
+        .unwrap_or_else(|_| Err(Status::internal("quantykube-store: writing the snapshot ended early")));
+    match walked.and(written) {
         Ok(bytes) => log!(info, "a snapshot of {bytes} bytes at revision {revision} was sent"),
         Err(status) => {
             if !messages.is_closed() {
@@ -176,12 +184,12 @@ async fn send(held: Held, head: Head, measured: Measured, messages: Sender<Resul
 }
 
 /// Gives all slices to the thread. An end before the last one is an end without a sum.
-async fn walk(held: &Held, slices: Sender<Option<Vec<Entry>>>) -> Result<(), Status> {
+async fn walk(held: &Held, slices: Sender<Option<Vec<Entry>>>, stalled_max: Duration) -> Result<(), Status> {
     let mut walk = held.walk(true)?;
     loop {
         let next = held.next(&mut walk).await?;
         let last = next.is_none();
-        match tokio::time::timeout(STALLED_MAX, slices.send(next)).await {
+        match tokio::time::timeout(stalled_max, slices.send(next)).await {
             Ok(Ok(())) if last => return Ok(()),
             Ok(Ok(())) => {}
             // The thread has ended early: it says why.
@@ -189,7 +197,7 @@ async fn walk(held: &Held, slices: Sender<Option<Vec<Entry>>>) -> Result<(), Sta
             Err(_) => {
                 let text = format!(
                     "quantykube-store: the client took nothing for {} s",
-                    STALLED_MAX.as_secs()
+                    stalled_max.as_secs()
                 );
                 return Err(Status::deadline_exceeded(text));
             }
@@ -282,5 +290,79 @@ impl Write for Messages {
         // The writer was told the length before; more than that is an error at its end, and no sum is sent.
         self.left = self.left.saturating_sub(full.len() as u64);
         self.message(full.freeze())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quantykube_etcd_api::{CompactionRequest, PutRequest};
+    use quantykube_store_file::{Identity, Options, SimDisk, Store, Tuning};
+    use tokio_stream::StreamExt;
+    use tonic::Code;
+
+    use super::*;
+    use crate::mvcc::Limits;
+
+    fn engine() -> Arc<Engine> {
+        let identity = Identity {
+            cluster_id: 1,
+            member_id: 2,
+            raft_term: 3,
+        };
+        let options = Options { quota: 0, identity };
+        let store = Store::create_on(Arc::new(SimDisk::new()), options, Tuning::default()).unwrap();
+        let limits = Limits {
+            request_bytes: 1 << 20,
+            quota: 0,
+        };
+        Engine::new(store, limits)
+    }
+
+    async fn fill(engine: &Engine) -> i64 {
+        let mut wait = 0;
+        for number in 0..80 {
+            let request = PutRequest {
+                key: Bytes::from(format!("{}", number % 2)),
+                value: Bytes::from(vec![number; 100_000]),
+                ..Default::default()
+            };
+            wait = engine.lock().unwrap().put(&request).unwrap().wait;
+        }
+        engine.synced(wait).await.unwrap();
+        engine.lock().unwrap().visible()
+    }
+
+    /// It holds space in the file: it must not do so for ever, and the client must not take a part for the whole.
+    #[tokio::test]
+    async fn a_client_that_takes_nothing_is_let_go() {
+        let engine = engine();
+        let publisher = Arc::clone(&engine);
+        tokio::spawn(async move { publisher.publish().await });
+        let revision = fill(&engine).await;
+        let mut stream = begin_with(&engine, Duration::from_millis(300)).await.unwrap();
+        let compact = CompactionRequest {
+            revision,
+            physical: true,
+        };
+        engine.lock().unwrap().compact(&compact).unwrap();
+        let mut in_use = Vec::new();
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let mut state = engine.lock().unwrap();
+            state.maintain(Duration::from_millis(50)).unwrap();
+            in_use.push(state.sizes().in_use);
+        }
+        assert!(in_use[0] > 7_000_000, "not held: {in_use:?}");
+        assert!(*in_use.last().unwrap() < 1_000_000, "held for ever: {in_use:?}");
+        let mut bytes = 0;
+        let end = loop {
+            match stream.next().await {
+                Some(Ok(message)) => bytes += message.blob.len(),
+                Some(Err(status)) => break status,
+                None => panic!("the stream ended as if {bytes} bytes were all"),
+            }
+        };
+        assert_eq!(end.code(), Code::DeadlineExceeded);
+        assert!(bytes > 0 && bytes < 7_000_000 && stream.next().await.is_none());
     }
 }
