@@ -30,11 +30,24 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Init(Init),
     Build(Build),
     Keygen(Keygen),
     Inspect(Inspect),
     Verify(Verify),
     Extract(Extract),
+    /// Print the JSON Schema of a spec, for editors
+    Schema,
+}
+
+/// Write a spec to begin with
+///
+/// It has every key: those that need something of yours are commented out. Nothing is written over.
+#[derive(Debug, clap::Args)]
+pub struct Init {
+    /// Where to write it
+    #[arg(default_value = "quantykube.yaml")]
+    pub file: PathBuf,
 }
 
 /// Build a bundle
@@ -111,16 +124,20 @@ pub struct Verify {
     pub jobs: Option<u16>,
 }
 
-/// Check a bundle and unpack it into a new folder
+/// Check a bundle and unpack it, or some of it, into a new folder
 ///
 /// Makes DIR/NAME-VERSION-linux-ARCHITECTURE, which must not be there yet. It has this name only once every bit was
-/// right; after an error nothing of it is left.
+/// right; after an error nothing of it is left. With PATHs only their bytes are read and checked, against bundle.json;
+/// --id or --public-key says whether that is the right one.
 #[derive(Debug, clap::Args)]
 pub struct Extract {
     /// The bundle
     pub file: PathBuf,
     /// Where to make the folder
     pub dir: PathBuf,
+    /// What to unpack, as `inspect` names it, such as bin/quantykube-store or systemd; without it everything
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<String>,
     #[command(flatten)]
     pub meant: Meant,
     /// How many threads read and check; without it one for each core

@@ -28,6 +28,11 @@ impl Expected {
         })
     }
 
+    /// Whether anything was said that makes `bundle.json` true.
+    pub fn is_any(&self) -> bool {
+        self.id.is_some() || self.key.is_some()
+    }
+
     /// Compares before anything but `bundle.json` was read. Says with which key the bundle is truly signed.
     pub fn compare(&self, bundle: &Unverified) -> Result<Option<KeyId>, Failure> {
         let key = match &self.key {

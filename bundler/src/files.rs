@@ -1,7 +1,8 @@
-//! Reading what a person wrote.
+//! Reading what a person wrote, and making files that a person keeps.
 
-use std::fs::File;
-use std::io::Read;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use quantykube_base::{Exit, Failure};
@@ -30,4 +31,31 @@ pub fn read_text(path: &Path, most: u64) -> Result<String, Failure> {
         )),
         false => Ok(text),
     }
+}
+
+/// Makes a new file with exactly `mode`, never in place of another.
+pub fn make(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
+    let shown = path.display();
+    let made = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    let mut file = made.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => Failure::new(
+            Exit::Refused,
+            "exists",
+            format!("{shown} is there already, and is not written over"),
+        )
+        .hint("give another name"),
+        _ => Failure::new(Exit::Failed, "write", format!("cannot make {shown}")).because(error),
+    })?;
+    let written = file
+        .set_permissions(PermissionsExt::from_mode(mode))
+        .and_then(|()| file.write_all(text.as_bytes()))
+        .and_then(|()| file.sync_all());
+    written.map_err(|error| {
+        let _ = std::fs::remove_file(path);
+        let exit = match error.kind() {
+            std::io::ErrorKind::StorageFull => Exit::NoSpace,
+            _ => Exit::Failed,
+        };
+        Failure::new(exit, "write", format!("cannot write {shown}")).because(error)
+    })
 }

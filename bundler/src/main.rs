@@ -28,6 +28,8 @@ fn main() -> ExitCode {
     let result = match args.command {
         Command::Build(build) => commands::build::run(&build, &report),
         Command::Keygen(keygen) => commands::keygen::run(&keygen, &report),
+        Command::Init(init) => commands::init::run(&init, &report),
+        Command::Schema => commands::schema::run(&report),
         Command::Inspect(inspect) => commands::inspect::run(&inspect, &report),
         Command::Verify(verify) => commands::verify::run(&verify, &report),
         Command::Extract(extract) => commands::extract::run(&extract, &report),

@@ -1,8 +1,6 @@
 //! Keys that sign: minisign's, read and made here, and never shown.
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use blake2::{Blake2b512, Digest};
@@ -149,31 +147,4 @@ pub fn new_password() -> Result<String, Failure> {
         return Err(Failure::new(Exit::Usage, "password", "the two passwords differ"));
     }
     Ok(first)
-}
-
-/// Makes a new file with exactly `mode`, never in place of another.
-pub fn make_file(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
-    let shown = path.display();
-    let made = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
-    let mut file = made.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => Failure::new(
-            Exit::Refused,
-            "exists",
-            format!("{shown} is there already, and is not written over"),
-        )
-        .hint("give another name with -o NAME"),
-        _ => Failure::new(Exit::Failed, "write", format!("cannot make {shown}")).because(error),
-    })?;
-    let written = file
-        .set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode))
-        .and_then(|()| file.write_all(text.as_bytes()))
-        .and_then(|()| file.sync_all());
-    written.map_err(|error| {
-        let _ = std::fs::remove_file(path);
-        let exit = match error.kind() {
-            std::io::ErrorKind::StorageFull => Exit::NoSpace,
-            _ => Exit::Failed,
-        };
-        Failure::new(exit, "write", format!("cannot write {shown}")).because(error)
-    })
 }

@@ -1,60 +1,107 @@
-//! The spec as it is typed: every key, nothing checked but its shape.
+//! The spec as it is typed: every key, nothing checked but its shape. What stands here is also its JSON Schema.
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 
-/// A spec.
-#[derive(Debug, Default, Deserialize)]
+/// What quantykube-bundle packs into a bundle. Paths are relative to this file.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["programs"]))]
 pub struct Spec {
+    /// The first part of the folder's name; default quantykube.
+    #[schemars(regex(pattern = "^[a-z][a-z0-9-]{0,39}$"))]
     pub name: Option<String>,
+    /// The version of the bundle; default: that of quantykube-bundle. In YAML, quote one that could be a number.
+    #[schemars(regex(pattern = "^[0-9][0-9A-Za-z.+-]{0,39}$"))]
     pub version: Option<String>,
+    /// The architecture of everything in the bundle; default: this machine's.
+    #[schemars(extend("enum" = ["amd64", "arm64", null]))]
     pub architecture: Option<String>,
+    /// QuantyKube's own programs: quantykube, which becomes ./run and must be there, and any quantykube-*.
     #[serde(default)]
     pub programs: Vec<Program>,
+    /// Other programs; they become bin/NAME.
     #[serde(default)]
     pub binaries: Vec<Binary>,
+    /// Which templates are rendered into systemd/, manifests/ and cloud-init/; default: all built-in ones.
     #[serde(default)]
     pub templates: Templates,
+    /// What templates use, each by its name. A value that no template uses is an error.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, serde_json::Value>")]
     pub values: BTreeMap<String, yaml_serde::Value>,
+    /// Images, packed into one OCI layout.
     #[serde(default)]
     pub images: Vec<Image>,
 }
 
 /// One of QuantyKube's own programs.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
+    /// Its name.
+    #[schemars(regex(pattern = "^quantykube(-[^/]*)?$"))]
     pub name: String,
+    /// Where it is; default: beside quantykube-bundle.
+    #[schemars(regex(pattern = "^[^/]"))]
     pub path: Option<String>,
+    /// The SHA-256 that it must have.
+    #[schemars(regex(pattern = "^[0-9a-f]{64}$"))]
     pub sha256: Option<String>,
 }
 
-/// Another program.
-#[derive(Debug, Deserialize)]
+/// Another program: a path, or a url with its sha256.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("oneOf" = [{"required": ["path"]}, {"required": ["url", "sha256"]}]))]
 pub struct Binary {
+    /// Its name.
+    #[schemars(regex(pattern = "^[^/]+$"))]
     pub name: String,
+    /// Where it is: an ELF program or a script.
+    #[schemars(regex(pattern = "^[^/]"))]
     pub path: Option<String>,
+    /// Where it is fetched from; it is written into the bundle.
+    #[schemars(regex(pattern = "^https?://[^@/]+(/.*)?$"))]
     pub url: Option<String>,
+    /// The SHA-256 that it must have, as its publisher states it.
+    #[schemars(regex(pattern = "^[0-9a-f]{64}$"))]
     pub sha256: Option<String>,
 }
 
 /// Which templates are rendered.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Templates {
+    /// A folder with systemd/, manifests/ and cloud-init/ in place of the built-in templates.
+    #[schemars(regex(pattern = "^[^/]"))]
     pub folder: Option<String>,
+    /// Only these, each by its path in that folder; default: all.
     pub only: Option<Vec<String>>,
 }
 
-/// One image.
-#[derive(Debug, Deserialize)]
+/// One image: from an OCI layout or from a docker archive.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[schemars(extend("oneOf" = [{"required": ["ociLayout"]}, {"required": ["dockerArchive"]}]))]
 pub struct Image {
+    /// Its name, as manifests write it.
     pub name: String,
+    /// A folder with oci-layout, index.json and blobs/.
+    #[schemars(regex(pattern = "^[^/]"))]
     pub oci_layout: Option<String>,
+    /// A file that `docker save` wrote, itself not compressed.
+    #[schemars(regex(pattern = "^[^/]"))]
     pub docker_archive: Option<String>,
+}
+
+/// The JSON Schema of a spec: draft-07, which editors know.
+pub fn schema() -> serde_json::Value {
+    let generator = SchemaSettings::draft07().into_generator();
+    let mut schema = generator.into_root_schema_for::<Spec>();
+    schema.insert("title".into(), "The spec of a QuantyKube bundle".into());
+    schema.to_value()
 }

@@ -9,7 +9,9 @@ mod node; // what the node-runner takes and refuses
 mod raw; // a second, independent writer of the format, for archives that ours would not write
 mod refusals; // what `build` refuses, and that it leaves nothing
 mod same_bytes; // the same inputs give the same bytes
+mod schema; // specs to begin with, and their JSON Schema
 mod signed; // signatures, and where a key is trusted
+mod some; // single entries, without reading the rest
 mod space; // file systems that are too small
 mod url; // binaries from a URL
 mod workbench; // a folder with programs to pack, and the program under test

@@ -6,6 +6,7 @@ use quantykube_base::{Exit, Failure, Reporter};
 use serde_json::json;
 
 use crate::args::Keygen;
+use crate::files;
 use crate::signing::{self, SecretKey};
 
 /// Makes NAME.key and NAME.pub, or nothing.
@@ -29,8 +30,8 @@ pub fn run(args: &Keygen, report: &Reporter) -> Result<(), Failure> {
         false => Some(signing::new_password()?),
     };
     let made = SecretKey::make(password)?;
-    signing::make_file(&secret, &made.secret_file, 0o600)?;
-    signing::make_file(&public, &made.public_file, 0o644).inspect_err(|_| {
+    files::make(&secret, &made.secret_file, 0o600)?;
+    files::make(&public, &made.public_file, 0o644).inspect_err(|_| {
         let _ = std::fs::remove_file(&secret);
     })?;
     let (secret, public) = (secret.display().to_string(), public.display().to_string());

@@ -2,6 +2,8 @@
 
 pub mod build;
 pub mod extract;
+pub mod init;
 pub mod inspect;
 pub mod keygen;
+pub mod schema;
 pub mod verify;

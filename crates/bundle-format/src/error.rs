@@ -133,6 +133,12 @@ pub enum Error {
         /// Why.
         found: &'static str,
     },
+    /// A file that was asked for is not in the bundle.
+    #[error("the bundle holds no {path}")]
+    NoEntry {
+        /// What was asked for.
+        path: String,
+    },
     /// There is not enough space.
     #[error("{path} has {available} bytes of space, {needed} are needed")]
     NoSpace {
@@ -166,7 +172,7 @@ impl Error {
             Error::NoSpace { .. } => Class::NoSpace,
             Error::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => Class::NoSpace,
             Error::Io { .. } | Error::Stopped => Class::Failed,
-            Error::Input { .. } | Error::Target { .. } => Class::Refused,
+            Error::Input { .. } | Error::Target { .. } | Error::NoEntry { .. } => Class::Refused,
             _ => Class::NotVerified,
         }
     }
@@ -187,6 +193,7 @@ impl Error {
             Error::Signature { .. } => "signature",
             Error::Input { .. } => "input",
             Error::Target { .. } => "target",
+            Error::NoEntry { .. } => "no-entry",
             Error::NoSpace { .. } => "no-space",
             Error::Stopped => "stopped",
             Error::Io { .. } => "io",
@@ -203,6 +210,7 @@ impl Error {
                 Some("this file was not written by quantykube-bundle; do not use it")
             }
             Error::Newer { .. } => Some("use the program that came with the bundle: ./run in its folder"),
+            Error::NoEntry { .. } => Some("quantykube-bundle inspect FILE lists what there is"),
             Error::Unsigned { .. } => Some("get the signed bundle from the one who holds the key; do not use this one"),
             Error::Signature { .. } => Some("this bundle is not from the one who holds the trusted key; do not use it"),
             Error::Folder { .. } => Some("remove the folder and extract the bundle again"),

@@ -1,5 +1,6 @@
 //! Extraction: into a new folder, checked while it is written, given its name only when all of it was right.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -16,6 +17,53 @@ impl Unverified {
     /// Extracts into the new folder `into/NAME-VERSION-linux-ARCHITECTURE`, whatever the umask. `into` is made where it
     /// is missing. After an error nothing of it is left.
     pub fn extract(&self, into: &Path, jobs: usize, watcher: &mut dyn Watcher) -> Result<Verified, Error> {
+        let root = self.extract_into(into, None, jobs, watcher)?;
+        Ok(Verified {
+            manifest: self.manifest.clone(),
+            id: self.layout.id,
+            root: Some(root),
+        })
+    }
+
+    /// Extracts the entries `paths` (of a folder: all in it) as [`Unverified::extract`] does, and reads no others. Each
+    /// file has the digest that `bundle.json` gives; whether `bundle.json` is the right one, the id or the signature
+    /// says. Returns the folder that was made.
+    pub fn extract_some(
+        &self,
+        into: &Path,
+        paths: &[String],
+        jobs: usize,
+        watcher: &mut dyn Watcher,
+    ) -> Result<PathBuf, Error> {
+        let mut wanted = BTreeSet::new();
+        for path in paths {
+            let path = path.strip_suffix('/').unwrap_or(path);
+            let inside = format!("{path}/");
+            let entries = || self.layout.entries.iter().enumerate();
+            let named = |entry: &Entry| !path.is_empty() && (entry.path == path || entry.path.starts_with(&inside));
+            let found: Vec<usize> = entries().filter(|(_, e)| named(e)).map(|(index, _)| index).collect();
+            if found.is_empty() {
+                return Err(Error::NoEntry { path: path.into() });
+            }
+            let above = |entry: &Entry| entry.body == Body::Folder && path.starts_with(&format!("{}/", entry.path));
+            wanted.extend(
+                entries()
+                    .filter(|(_, e)| e.path.is_empty() || above(e))
+                    .map(|(index, _)| index),
+            );
+            wanted.extend(found);
+        }
+        self.extract_into(into, Some(&wanted), jobs, watcher)
+    }
+
+    /// Extracts all entries, or those that are wanted.
+    fn extract_into(
+        &self,
+        into: &Path,
+        wanted: Option<&BTreeSet<usize>>,
+        jobs: usize,
+        watcher: &mut dyn Watcher,
+    ) -> Result<PathBuf, Error> {
         let target = into.join(self.manifest.folder());
         let made = match std::fs::create_dir(into) {
             Ok(()) => true,
@@ -28,33 +76,38 @@ impl Unverified {
                 });
             }
         };
-        let result = self.extract_to(into, &target, jobs, watcher);
+        let result = self.extract_to(into, &target, wanted, jobs, watcher);
         if result.is_err() && made {
             let _ = std::fs::remove_dir(into);
         }
-        result?;
-        Ok(Verified {
-            manifest: self.manifest.clone(),
-            id: self.layout.id,
-            root: Some(target),
-        })
+        result.map(|()| target)
     }
 
-    fn extract_to(&self, into: &Path, target: &Path, jobs: usize, watcher: &mut dyn Watcher) -> Result<(), Error> {
+    fn extract_to(
+        &self,
+        into: &Path,
+        target: &Path,
+        wanted: Option<&BTreeSet<usize>>,
+        jobs: usize,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), Error> {
         if std::fs::symlink_metadata(target).is_ok() {
             return Err(Error::Target {
                 path: target.into(),
                 found: "is there already",
             });
         }
-        self.check_space(into)?;
+        self.check_space(into, wanted)?;
         let mut staging = Staging::make(into, &self.manifest.folder())?;
         let mut writer = Writer {
             root: &staging.folder,
             root_path: &staging.path,
             open: None,
         };
-        self.check(jobs, watcher, &mut writer)?;
+        match wanted {
+            Some(wanted) => self.check_some(wanted, jobs, watcher, &mut writer)?,
+            None => self.check(jobs, watcher, &mut writer)?,
+        }
         rustix::fs::syncfs(&staging.folder).map_err(|e| Error::io("sync", &staging.path)(e.into()))?;
         // Never onto something that appeared meanwhile.
         rustix::fs::renameat_with(CWD, &staging.path, CWD, target, RenameFlags::NOREPLACE)
@@ -66,7 +119,7 @@ impl Unverified {
         Ok(())
     }
 
-    fn check_space(&self, into: &Path) -> Result<(), Error> {
+    fn check_space(&self, into: &Path, wanted: Option<&BTreeSet<usize>>) -> Result<(), Error> {
         let space = rustix::fs::statvfs(into).map_err(|e| Error::io("read", into)(e.into()))?;
         let available = space.f_bavail.saturating_mul(space.f_frsize);
         let block = space.f_frsize.max(1);
@@ -74,7 +127,9 @@ impl Unverified {
             .layout
             .entries
             .iter()
-            .map(|entry| entry.size.next_multiple_of(block))
+            .enumerate()
+            .filter(|(index, _)| wanted.is_none_or(|wanted| wanted.contains(index)))
+            .map(|(_, entry)| entry.size.next_multiple_of(block))
             .sum();
         match available < needed {
             true => Err(Error::NoSpace {

@@ -1,5 +1,6 @@
 //! Checking every bit of an archive, on all cores, in bounded memory.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 
 use crate::gzip::{Decoder, HEADER, Header};
@@ -44,34 +45,9 @@ impl Unverified {
 
     /// Checks everything; content goes to `sink` before its digest is known.
     pub(crate) fn check(&self, jobs: usize, watcher: &mut dyn Watcher, sink: &mut dyn Sink) -> Result<(), Error> {
-        let mut offsets = Vec::with_capacity(self.trailer.members.len());
-        let mut total = 0;
-        for length in &self.trailer.members {
-            offsets.push(total);
-            total += u64::from(*length);
-        }
-        let pool = Pool::default();
-        let worker = || {
-            let mut decoder = Decoder::new();
-            let (offsets, pool) = (&offsets, &pool);
-            move |index: usize| self.member(&mut decoder, index, offsets[index], pool)
-        };
-        let (mut archive, mut content, mut done) = (Hasher::new(), Hasher::new(), 0);
-        watcher.tell(done, total)?;
-        ordered(
-            jobs,
-            1,
-            offsets.len(),
-            worker,
-            |index, (member, bytes): (Vec<u8>, Vec<u8>)| {
-                archive.update(&member);
-                self.entry_part(index, &bytes, &mut content, sink)?;
-                done += member.len() as u64;
-                pool.put(member);
-                pool.put(bytes);
-                watcher.tell(done, total)
-            },
-        )?;
+        let all: Vec<usize> = (0..self.trailer.members.len()).collect();
+        let mut archive = Hasher::new();
+        let total = self.members(&all, jobs, watcher, sink, &mut |member| archive.update(member))?;
         let (found, expected) = (archive.finish(), self.trailer.sha256);
         if found != expected {
             return Err(Error::Frame {
@@ -81,6 +57,65 @@ impl Unverified {
             });
         }
         Ok(())
+    }
+
+    /// Checks the entries that `wanted` names and reads no other.
+    pub(crate) fn check_some(
+        &self,
+        wanted: &BTreeSet<usize>,
+        jobs: usize,
+        watcher: &mut dyn Watcher,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Error> {
+        let chunks = self.layout.chunks.iter().enumerate();
+        let which: Vec<usize> = chunks
+            .filter(|(_, chunk)| wanted.contains(&chunk.entry))
+            .map(|(index, _)| index)
+            .collect();
+        self.members(&which, jobs, watcher, sink, &mut |_| ())?;
+        Ok(())
+    }
+
+    /// Reads and checks the members `which`, whole entries in order, and gives the bytes of each to `seen`. Returns how
+    /// many bytes they have in the file.
+    fn members(
+        &self,
+        which: &[usize],
+        jobs: usize,
+        watcher: &mut dyn Watcher,
+        sink: &mut dyn Sink,
+        seen: &mut dyn FnMut(&[u8]),
+    ) -> Result<u64, Error> {
+        let mut offsets = Vec::with_capacity(self.trailer.members.len());
+        let mut next = 0;
+        for length in &self.trailer.members {
+            offsets.push(next);
+            next += u64::from(*length);
+        }
+        let total = which.iter().map(|index| u64::from(self.trailer.members[*index])).sum();
+        let pool = Pool::default();
+        let worker = || {
+            let mut decoder = Decoder::new();
+            let (offsets, pool) = (&offsets, &pool);
+            move |piece: usize| self.member(&mut decoder, which[piece], offsets[which[piece]], pool)
+        };
+        let (mut content, mut done) = (Hasher::new(), 0);
+        watcher.tell(done, total)?;
+        ordered(
+            jobs,
+            1,
+            which.len(),
+            worker,
+            |piece, (member, bytes): (Vec<u8>, Vec<u8>)| {
+                seen(&member);
+                self.entry_part(which[piece], &bytes, &mut content, sink)?;
+                done += member.len() as u64;
+                pool.put(member);
+                pool.put(bytes);
+                watcher.tell(done, total)
+            },
+        )?;
+        Ok(total)
     }
 
     /// Reads and inflates one member: its bytes in the file, and what they hold.
