@@ -38,6 +38,30 @@ pub enum Command {
     Extract(Extract),
     /// Print the JSON Schema of a spec, for editors
     Schema,
+    Completions(Completions),
+    Man(Man),
+}
+
+/// Print what a shell needs to complete this command line
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  . <(quantykube-bundle completions bash)
+  quantykube-bundle completions zsh > ~/.zfunc/_quantykube-bundle")]
+pub struct Completions {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+/// Print a manual page
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  quantykube-bundle man | man -l -
+  quantykube-bundle man build > quantykube-bundle-build.1")]
+pub struct Man {
+    /// The command whose page it is; without it that of the whole program
+    pub command: Option<String>,
 }
 
 /// Write a spec to begin with

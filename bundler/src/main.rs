@@ -29,6 +29,8 @@ fn main() -> ExitCode {
         Command::Build(build) => commands::build::run(&build, &report),
         Command::Keygen(keygen) => commands::keygen::run(&keygen, &report),
         Command::Init(init) => commands::init::run(&init, &report),
+        Command::Completions(completions) => commands::completions::run(&completions, &report),
+        Command::Man(man) => commands::man::run(&man, &report),
         Command::Schema => commands::schema::run(&report),
         Command::Inspect(inspect) => commands::inspect::run(&inspect, &report),
         Command::Verify(verify) => commands::verify::run(&verify, &report),

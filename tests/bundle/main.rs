@@ -2,6 +2,7 @@
 
 mod agree; // tar, sha256sum and we say the same
 mod damage; // truncated files and flipped bits
+mod habits; // completions, manual pages, help
 mod hostile; // archives made to do harm
 mod images; // OCI layouts and docker archives become one layout
 mod interrupted; // builds and extractions that were stopped

@@ -1,8 +1,10 @@
 //! Signatures: minisign and we agree, and where a key is trusted nothing else is taken.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::raw;
 use crate::workbench::{OWN, Ran, Workbench, tree};
@@ -341,4 +343,69 @@ fn a_password_protects_a_key_and_is_never_said() {
             }
         }
     }
+}
+
+/// Runs a command line on a terminal of its own and answers each prompt in turn. Returns the exit code and all that the
+/// terminal showed.
+fn on_a_terminal(bench: &Workbench, line: &str, answers: &[(&str, &str)]) -> (Option<i32>, String) {
+    let line = format!("tty > tty; exec {line}");
+    let mut child = Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .current_dir(bench.path(""))
+        .env_remove("QUANTYKUBE_SIGN_PASSWORD")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let (mut shown, mut next) = (Vec::new(), [0]);
+    for (prompt, answer) in answers {
+        while !String::from_utf8_lossy(&shown).contains(prompt) {
+            let shown_now = String::from_utf8_lossy(&shown).into_owned();
+            assert_eq!(
+                output.read(&mut next).unwrap(),
+                1,
+                "it ended before {prompt:?}: {shown_now}"
+            );
+            shown.push(next[0]);
+        }
+        // The prompt comes a moment before the echo is switched off; nobody types as fast as we do.
+        let is_silent = || sh(bench, "stty -a -F $(cat tty)").ok().out.contains("-echo ");
+        let begun = Instant::now();
+        while !is_silent() {
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "the echo stays on after {prompt:?}"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        input.write_all(format!("{answer}\n").as_bytes()).unwrap();
+    }
+    output.read_to_end(&mut shown).unwrap();
+    (
+        child.wait().unwrap().code(),
+        String::from_utf8_lossy(&shown).into_owned(),
+    )
+}
+
+#[test]
+fn a_terminal_is_asked_for_the_password_and_does_not_show_it() {
+    let bench = Workbench::new();
+    bench.put("spec.yaml", format!("architecture: amd64\n{OWN}").as_bytes());
+    let keygen = "./quantykube-bundle keygen -o t";
+    let (first, again) = ("password for the new key: ", "once more: ");
+    let (code, shown) = on_a_terminal(&bench, keygen, &[(first, "sesame"), (again, "semolina")]);
+    assert_eq!(code, Some(2), "{shown}");
+    assert!(
+        shown.contains("the two passwords differ") && !bench.path("t.key").exists(),
+        "{shown}"
+    );
+    let (code, shown) = on_a_terminal(&bench, keygen, &[(first, "sesame"), (again, "sesame")]);
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(!shown.contains("sesame"), "{shown}");
+    let build = "./quantykube-bundle build spec.yaml -o t.tar.gz --sign t.key";
+    let (code, shown) = on_a_terminal(&bench, build, &[("password of t.key: ", "sesame")]);
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(!shown.contains("sesame"), "{shown}");
+    bench.run(&["verify", "t.tar.gz", "--public-key", "t.pub"]).ok();
 }
