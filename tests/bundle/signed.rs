@@ -287,6 +287,19 @@ fn no_bit_of_a_signature_is_free() {
         let ran = bench.run(&["verify", "bad.tar.gz", "--public-key", "mine.pub"]);
         assert_eq!(ran.code, Some(3), "byte {place}: {}{}", ran.out, ran.err);
     }
+    // And of its packing, as a fault of a disk would have it.
+    let bytes = whole.concat();
+    let start = whole[..SIGNATURE].concat().len();
+    let file = fs::read(bench.path("s.tar.gz")).unwrap();
+    assert!(file.starts_with(&bytes));
+    for place in (start..start + whole[SIGNATURE].len()).step_by(3) {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let mut bad = file.clone();
+        bad[place] ^= 1 << (random >> 61);
+        bench.put("bad.tar.gz", &bad);
+        let ran = bench.run(&["verify", "bad.tar.gz"]);
+        assert_eq!(ran.code, Some(3), "byte {place}: {}{}", ran.out, ran.err);
+    }
 }
 
 #[test]
