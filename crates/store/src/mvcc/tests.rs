@@ -532,8 +532,14 @@ fn history_begins_behind_an_import() {
     world.sync();
     let responses = world.drain(stream);
     let ended = responses.iter().filter(|response| response.canceled);
-    let ended: Vec<_> = ended.map(|response| (response.watch_id, response.compact_revision)).collect();
-    assert_eq!(ended, [(0, 50), (1, 51)], "as etcd says it, and where a client may begin again");
+    let ended: Vec<_> = ended
+        .map(|response| (response.watch_id, response.compact_revision))
+        .collect();
+    assert_eq!(
+        ended,
+        [(0, 50), (1, 51)],
+        "as etcd says it, and where a client may begin again"
+    );
     assert_eq!(revisions(&responses), [51]);
 }
 
