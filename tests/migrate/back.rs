@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use etcd_client::{Client, LeaseGrantOptions, PutOptions, WatchOptions};
+use etcd_client::{Client, LeaseGrantOptions, PutOptions, Txn, TxnOp, WatchOptions};
 use quantykube_base::{Exit, Mode, Reporter};
 use quantykube_migrate::{BackOutcome, FILLER_KEY, Source, copy, copy_back, foreign_keys, raise_revision};
 use quantykube_store_file::{Frozen, Identity, Lease, Options, Record, Store};
@@ -267,6 +267,44 @@ async fn leases_that_went_their_own_way() {
     assert!((75..=90).contains(&left), "{left} s are left of 90");
     assert_eq!(outcome.keys_ended, 1);
     assert_eq!(outcome.leases_revoked, 1, "{outcome:?}");
+}
+
+/// An etcd that was set to take fewer operations and smaller requests than by default, and a value of the greatest size
+/// that fits into a put and into nothing that is wrapped around it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_etcd_that_takes_little_at_once() {
+    const REQUEST_MAX: usize = 300_000;
+    const VALUE_MAX: usize = REQUEST_MAX - 40;
+    let request_max = REQUEST_MAX.to_string();
+    let limits = ["--max-txn-ops", "10", "--max-request-bytes", &request_max];
+    let etcd = Etcd::start_with(Kind::Current, &limits);
+    let client = etcd.client().await;
+    fill(&client, "configmaps", 8, 100).await;
+    let wrapped = Txn::new().and_then([TxnOp::put("/registry/big", vec![1; VALUE_MAX], None)]);
+    let refused = client.kv_client().txn(wrapped).await.unwrap_err().to_string();
+    assert!(refused.contains("request is too large"), "{refused}");
+    client
+        .kv_client()
+        .put("/registry/big", vec![1; VALUE_MAX], None)
+        .await
+        .unwrap();
+    let (_, before) = of_etcd(&client, 0).await;
+    let file = etcd.target("store");
+    copy(&etcd.source, &file, &reporter()).await.unwrap();
+    let mut store = open(&file);
+    let mut put = |key: String, value: Vec<u8>| {
+        let mut transaction = store.begin(1, key.len() + value.len(), false).unwrap();
+        transaction.put(Bytes::from(key), Bytes::from(value), 0);
+        transaction.commit().unwrap();
+    };
+    put("/registry/big".to_owned(), vec![2; VALUE_MAX]);
+    for n in 0..100 {
+        put(format!("/registry/secrets/{n:03}"), vec![3; 9_000]);
+    }
+    store.close().unwrap();
+    let outcome = copy_back(&file, &etcd.source, &reporter()).await.unwrap();
+    assert_eq!(outcome.puts, 101);
+    assert_moved_back(&client, &before, &file, &outcome).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

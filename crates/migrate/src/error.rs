@@ -437,6 +437,14 @@ pub(crate) fn is_lease_gone(error: &etcd_client::Error) -> bool {
     matches!(error, etcd_client::Error::GRpcStatus(status) if status.message().contains("requested lease not found"))
 }
 
+/// Whether a call asked for more at once than the server was set to take.
+pub(crate) fn is_too_much(error: &etcd_client::Error) -> bool {
+    matches!(error, etcd_client::Error::GRpcStatus(status)
+        if status.message().contains("too many operations in txn request")
+            || status.message().contains("request is too large")
+            || status.message().contains("received message larger than max"))
+}
+
 /// Whether the same call may succeed a little later. Only for calls that may be made twice.
 pub(crate) fn is_passing(error: &etcd_client::Error) -> bool {
     matches!(error, etcd_client::Error::GRpcStatus(status)

@@ -5,11 +5,11 @@ use tokio::task::JoinSet;
 
 use super::compare::Change;
 use crate::connect::Connection;
-use crate::error::{Error, is_lease_gone, is_passing};
+use crate::error::{Error, is_lease_gone, is_passing, is_too_much};
 
-/// etcd takes at most 128 operations in one transaction.
+/// etcd takes at most 128 operations in one transaction, unless it was set to take fewer.
 const OPERATIONS_MAX: usize = 128;
-/// etcd takes requests of 1.5 MiB; a single change may be larger than this and goes alone.
+/// etcd takes requests of 1.5 MiB, unless it was set otherwise; a single change may be larger than this and goes alone.
 const BYTES_MAX: usize = 1 << 20;
 /// Transactions under way at once.
 const UNDER_WAY: usize = 8;
@@ -85,33 +85,53 @@ fn size(change: &Change) -> usize {
         }
 }
 
-/// Writes the changes, all at once, or one by one where a lease among them has ended in the meantime: its keys are left
-/// out, and the next pass sees them as ended.
+/// Writes the changes: all at once, in halves where etcd was set to take less at once, or one by one where a lease among
+/// them has ended in the meantime: its keys are left out, and the next pass sees them as ended.
 async fn write(mut client: KvClient, changes: Vec<Change>) -> Result<(), etcd_client::Error> {
-    match transaction(&mut client, &changes).await {
-        Err(error) if is_lease_gone(&error) => {}
-        other => return other,
-    }
-    for change in &changes {
-        match transaction(&mut client, std::slice::from_ref(change)).await {
-            Err(error) if is_lease_gone(&error) => {}
-            other => other?,
+    let mut waiting = vec![&changes[..]];
+    while let Some(part) = waiting.pop() {
+        match send(&mut client, part).await {
+            Ok(()) => {}
+            Err(error) if is_lease_gone(&error) => {
+                if part.len() > 1 {
+                    waiting.extend(part.chunks(1));
+                }
+            }
+            Err(error) if is_too_much(&error) && part.len() > 1 => {
+                let (first, second) = part.split_at(part.len() / 2);
+                waiting.extend([second, first]);
+            }
+            Err(error) => return Err(error),
         }
     }
     Ok(())
 }
 
-async fn transaction(client: &mut KvClient, changes: &[Change]) -> Result<(), etcd_client::Error> {
+async fn send(client: &mut KvClient, changes: &[Change]) -> Result<(), etcd_client::Error> {
     let mut tries = 0;
     loop {
-        let operations: Vec<TxnOp> = changes.iter().map(operation).collect();
-        match client.txn(Txn::new().and_then(operations)).await {
-            Ok(_) => return Ok(()),
+        match send_once(client, changes).await {
             Err(error) if is_passing(&error) && tries < TRIES_MAX => {
                 tries += 1;
                 tokio::time::sleep(TRY_AGAIN_AFTER).await;
             }
-            Err(error) => return Err(error),
+            ended => return ended,
+        }
+    }
+}
+
+/// A change that is alone goes without a transaction around it: the largest value that a server takes from a client fits
+/// into nothing else.
+async fn send_once(client: &mut KvClient, changes: &[Change]) -> Result<(), etcd_client::Error> {
+    match changes {
+        [Change::Put { key, value, lease }] => {
+            let options = PutOptions::new().with_lease(*lease);
+            client.put(&key[..], &value[..], Some(options)).await.map(|_| ())
+        }
+        [Change::Delete { key }] => client.delete(&key[..], None).await.map(|_| ()),
+        several => {
+            let operations: Vec<TxnOp> = several.iter().map(operation).collect();
+            client.txn(Txn::new().and_then(operations)).await.map(|_| ())
         }
     }
 }
