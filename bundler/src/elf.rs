@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use quantykube_base::{Exit, Failure};
+use quantykube_base::{Exit, Failure, open_regular};
 use quantykube_bundle_format::{Architecture, Kind};
 
 /// The program header that names a dynamic loader.
@@ -12,7 +12,7 @@ const PT_INTERP: u32 = 3;
 
 /// Checks that a file is a program for `architecture`. Ours must be static as well; another may be a script.
 pub fn check(path: &Path, shown: &str, kind: Kind, architecture: Architecture) -> Result<(), Failure> {
-    let file = File::open(path).map_err(|error| {
+    let file = open_regular(path).map_err(|error| {
         let failure = Failure::new(Exit::Refused, "missing-program", format!("cannot open {shown}"));
         let failure = match kind {
             Kind::Program => {

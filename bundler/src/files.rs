@@ -1,24 +1,26 @@
 //! Reading what a person wrote, and making files that a person keeps.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use quantykube_base::{Exit, Failure};
+use quantykube_base::{Exit, Failure, open_regular};
 
 /// A text file, whole, with a bound on its length.
 pub fn read_text(path: &Path, most: u64) -> Result<String, Failure> {
     let name = path.display();
     let cannot = |error: std::io::Error| {
         let exit = match error.kind() {
-            std::io::ErrorKind::NotFound | std::io::ErrorKind::InvalidData => Exit::Usage,
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput => {
+                Exit::Usage
+            }
             _ => Exit::Failed,
         };
         Failure::new(exit, "read", format!("cannot read {name}")).because(error)
     };
     let mut text = String::new();
-    File::open(path)
+    open_regular(path)
         .map_err(cannot)?
         .take(most + 1)
         .read_to_string(&mut text)

@@ -207,7 +207,7 @@ impl Loader {
 
     fn binary(&self, binary: spec::Binary) -> Result<Program, Failure> {
         let name = binary.name;
-        if name.is_empty() || name.contains('/') || name.starts_with(RUNNER) {
+        if ["", ".", ".."].contains(&name.as_str()) || name.contains('/') || name.starts_with(RUNNER) {
             return Err(wrong(format!(
                 "{name:?} is no name for a binary: it must not have a / or begin as ours do"
             )));
@@ -364,6 +364,10 @@ mod tests {
             ),
             (
                 &format!("{own}\nbinaries: [{{name: ../a, path: a}}]"),
+                "no name for a binary",
+            ),
+            (
+                &format!("{own}\nbinaries: [{{name: .., path: a}}]"),
                 "no name for a binary",
             ),
             (

@@ -23,7 +23,10 @@ use quantykube_base::Reporter;
 use args::{Args, Command};
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = Args::try_parse().unwrap_or_else(|error| match error.use_stderr() {
+        true if let Some(exit) = Reporter::usage(&error.to_string()) => std::process::exit(exit.code().into()),
+        _ => error.exit(),
+    });
     let report = Reporter::detect(args.json);
     let result = match args.command {
         Command::Build(build) => commands::build::run(&build, &report),

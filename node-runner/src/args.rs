@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use quantykube_base::{Exit, Failure};
+use quantykube_base::{Exit, Failure, Reporter};
 use quantykube_bundle_format::PublicKey;
 
 use crate::commands::bundle::Meant;
@@ -12,7 +12,7 @@ use crate::commands::migrate;
 
 /// Moves this node's cluster from etcd onto QuantyKube's store, and back.
 #[derive(Debug, Parser)]
-#[command(name = "quantykube", disable_version_flag = true, after_help = after_help())]
+#[command(name = "quantykube", version, after_help = after_help())]
 struct Typed {
     /// Print one JSON event a line on standard output.
     #[arg(long, global = true)]
@@ -240,7 +240,10 @@ impl Id {
 
 /// Reads the command line: whether a program reads the output, and what is to be done. Prints and ends the process on `--help` and wrong usage, as clap does.
 pub fn parse() -> (bool, Result<Command, Failure>) {
-    let typed = Typed::parse();
+    let typed = Typed::try_parse().unwrap_or_else(|error| match error.use_stderr() {
+        true if let Some(exit) = Reporter::usage(&error.to_string()) => std::process::exit(exit.code().into()),
+        _ => error.exit(),
+    });
     (typed.json, check(typed.verb))
 }
 

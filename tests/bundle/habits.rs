@@ -36,6 +36,32 @@ fn options(bench: &Workbench, command: &str) -> Vec<String> {
 }
 
 #[test]
+fn wrong_usage_is_an_event_too() {
+    let bench = Workbench::bare();
+    for words in [
+        &["--json", "verify"][..],
+        &["build", "--jobs", "many", "--json"],
+        &["--json", "dance"],
+    ] {
+        let ran = bench.run(words);
+        assert_eq!(ran.code, Some(2), "{}", ran.err);
+        let event: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!(
+            (&event["event"], &event["exit"]),
+            (&"error".into(), &2.into()),
+            "{event}"
+        );
+        assert!(
+            event["message"].as_str().is_some_and(|message| !message.is_empty()),
+            "{event}"
+        );
+    }
+    let ran = bench.run(&["verify"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""));
+    assert!(ran.err.contains("Usage:"), "{}", ran.err);
+}
+
+#[test]
 fn bash_completes_commands_and_options() {
     let bench = Workbench::bare();
     let script = bench.run(&["completions", "bash"]).ok().out;

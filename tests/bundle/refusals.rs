@@ -45,6 +45,13 @@ fn programs_of_another_kind() {
         4,
         &["none", "No such file"],
     );
+    // A pipe with nobody at its other end would be waited for without end.
+    rustix::fs::mkfifoat(rustix::fs::CWD, bench.path("pipe"), rustix::fs::Mode::RWXU).unwrap();
+    bench.refuses(
+        &format!("{OWN}binaries: [{{name: tool, path: pipe}}]"),
+        4,
+        &["pipe", "it is no regular file"],
+    );
     std::fs::remove_file(bench.path("quantykube-store")).unwrap();
     bench.refuses(OWN, 4, &["quantykube-store", "build it first"]);
 }

@@ -5,8 +5,10 @@
 pub mod durable;
 mod exit;
 mod failure;
+mod regular;
 mod report;
 
 pub use exit::Exit;
 pub use failure::Failure;
+pub use regular::open_regular;
 pub use report::{Mode, Progress, Reporter, Unit, human_bytes};

@@ -106,6 +106,21 @@ impl Reporter {
         failure.exit
     }
 
+    /// Wrong usage, told as an event if `--json` is on the command line, which could not be read as a whole. The name of
+    /// the event is `usage`. `None` where it was not asked for: the parser's own words then go to a person.
+    pub fn usage(text: &str) -> Option<Exit> {
+        if !std::env::args_os().any(|argument| argument == "--json") {
+            return None;
+        }
+        let (message, rest) = text.split_once('\n').unwrap_or((text, ""));
+        let message = message.strip_prefix("error: ").unwrap_or(message);
+        let mut failure = Failure::new(Exit::Usage, "usage", message);
+        if !rest.trim().is_empty() {
+            failure = failure.hint(rest.trim());
+        }
+        Some(Reporter::new(Mode::Json).failure(&failure))
+    }
+
     /// Starts the progress of one long piece of work. `total` is in `unit`s where it is known.
     pub fn progress(&self, what: &str, unit: Unit, total: Option<u64>) -> Progress {
         let bar = (self.mode == Mode::Terminal).then(|| {

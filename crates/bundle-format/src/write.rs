@@ -1,6 +1,5 @@
 //! Writing a bundle: the same inputs give the same bytes, whatever the machine, the user or the number of threads.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -329,7 +328,7 @@ impl Content {
         if out.is_empty() {
             return Ok(());
         }
-        let file = File::open(path).map_err(Error::io("read", path))?;
+        let file = quantykube_base::open_regular(path).map_err(Error::io("read", path))?;
         match file.read_exact_at(out, start + offset) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(changed(self)),
             other => other.map_err(Error::io("read", path)),

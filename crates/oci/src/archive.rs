@@ -32,7 +32,7 @@ impl Archive {
             path: path.into(),
             found: found.into(),
         };
-        let file = File::open(path).map_err(Error::io(path))?;
+        let file = quantykube_base::open_regular(path).map_err(Error::io(path))?;
         let mut start = [0; 2];
         if file.read_exact_at(&mut start, 0).is_ok() && start == [0x1f, 0x8b] {
             return Err(malformed("the archive is compressed; unpack it with gunzip first"));

@@ -1,6 +1,5 @@
 //! An image out of an OCI layout: a folder with `oci-layout`, `index.json` and `blobs/`.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -84,7 +83,7 @@ impl Layout<'_> {
 
     fn read(&self, name: &Path) -> Result<Vec<u8>, Error> {
         let path = self.path.join(name);
-        let file = File::open(&path).map_err(Error::io(&path))?;
+        let file = quantykube_base::open_regular(&path).map_err(Error::io(&path))?;
         let mut bytes = Vec::new();
         file.take(DOCUMENT_MAX + 1)
             .read_to_end(&mut bytes)

@@ -30,6 +30,7 @@ pub fn judge(facts: &facts::Store, architecture: &str) -> (Vec<Check>, Option<Re
         api_server_process(facts),
         api_server_ready(facts),
     ]);
+    all.extend(settings(facts));
     let ready = all
         .iter()
         .all(|check| check.result.allows())
@@ -172,6 +173,34 @@ fn etcd_server(facts: &facts::Store) -> Check {
         Ok(None) => Check::unknown("etcd-server", format!("there is no {}", places::ETCD_MANIFEST)),
         Err(why) => Check::unknown("etcd-server", why),
     }
+}
+
+/// The largest request that the store's file takes for certain, in bytes: it keeps one change in one segment of 8 MiB.
+const REQUEST_BYTES_MAX: u64 = 8_000_000;
+
+/// What etcd was set to, and the store takes over. Nothing where there is no etcd of kubeadm's, which has its own check.
+fn settings(facts: &facts::Store) -> Option<Check> {
+    let etcd = facts.local_etcd.as_ref().ok()?.as_ref()?;
+    let wrong = etcd.settings.iter().find_map(|(name, value)| {
+        let found = format!("etcd runs with --{name}={value}");
+        match *name {
+            "max-request-bytes" => match value.parse::<u64>() {
+                Ok(bytes) if bytes <= REQUEST_BYTES_MAX => None,
+                Ok(_) => Some(format!("{found}, the store takes {REQUEST_BYTES_MAX} at most")),
+                Err(_) => Some(format!("{found}, which is no number")),
+            },
+            "quota-backend-bytes" if value.parse::<i64>().is_err() => Some(format!("{found}, which is no number")),
+            _ => None,
+        }
+    });
+    Some(match wrong {
+        None => Check::pass("etcd-settings", "the store can take over what etcd was set to"),
+        Some(found) => Check::fail(
+            "etcd-settings",
+            found,
+            "change it in etcd's manifest; Kubernetes needs no more than etcd's default",
+        ),
+    })
 }
 
 fn foreign_keys(facts: &facts::Store) -> Check {

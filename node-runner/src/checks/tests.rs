@@ -265,6 +265,16 @@ fn facts_of_the_machine_are_judged() {
     let alarm = |name: &str| changed(&|facts| facts.etcd.as_mut().unwrap().status.alarms = vec![name.to_owned()]);
     assert_eq!(alarm("NOSPACE"), Vec::<&str>::new());
     assert_eq!(alarm("CORRUPT"), ["alarms"]);
+    let setting = |name: &'static str, value: &str| {
+        changed(&|facts| {
+            let etcd = facts.local_etcd.as_mut().unwrap().as_mut().unwrap();
+            etcd.settings.push((name, value.to_owned()));
+        })
+    };
+    assert_eq!(setting("max-request-bytes", "4194304"), Vec::<&str>::new());
+    assert_eq!(setting("max-request-bytes", "10485760"), ["etcd-settings"]);
+    assert_eq!(setting("quota-backend-bytes", "8589934592"), Vec::<&str>::new());
+    assert_eq!(setting("quota-backend-bytes", "8GiB"), ["etcd-settings"]);
 }
 
 #[test]
