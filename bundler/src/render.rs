@@ -13,10 +13,20 @@ use quantykube_base::{Exit, Failure};
 use quantykube_bundle_format::Kind;
 
 /// The templates that come with the program.
-const BUILT_IN: &[(&str, &str)] = &[(
-    "systemd/quantykube-store.service",
-    include_str!("../../templates/systemd/quantykube-store.service"),
-)];
+const BUILT_IN: &[(&str, &str)] = &[
+    (
+        "systemd/quantykube-recover.service",
+        include_str!("../../templates/systemd/quantykube-recover.service"),
+    ),
+    (
+        "systemd/quantykube-resume.service",
+        include_str!("../../templates/systemd/quantykube-resume.service"),
+    ),
+    (
+        "systemd/quantykube-store.service",
+        include_str!("../../templates/systemd/quantykube-store.service"),
+    ),
+];
 /// Which folder of templates makes what.
 const FOLDERS: [(&str, Kind); 3] = [
     ("systemd", Kind::Unit),

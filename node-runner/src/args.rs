@@ -56,7 +56,17 @@ enum Verb {
         what: Move,
     },
     /// Go on with an open move in the direction it has.
-    Resume,
+    Resume {
+        /// As the unit quantykube-resume does it at boot: what can be put back is, and what needs a person is left.
+        #[arg(long, hide = true)]
+        boot: bool,
+    },
+    /// Look after an open move before the kubelet starts (for the unit quantykube-recover).
+    #[command(hide = true)]
+    Recover {
+        #[arg(long, required = true)]
+        boot: bool,
+    },
     /// Say where the cluster's data lives, since when, and whether a move is open.
     Status,
     /// Copy an etcd into a store file by hand, with its revisions.
@@ -179,6 +189,10 @@ pub enum Command {
     UndoStore,
     /// Go on.
     Resume,
+    /// After a boot, before the kubelet.
+    RecoverAtBoot,
+    /// After a boot, and the kubelet.
+    ResumeAtBoot,
     /// Tell.
     Status,
     /// By hand.
@@ -269,7 +283,9 @@ fn check(verb: Verb) -> Result<Command, Failure> {
             meant,
         } => Command::InstallStore { meant: meant.check()? },
         Verb::Undo { what: Move::Store } => Command::UndoStore,
-        Verb::Resume => Command::Resume,
+        Verb::Resume { boot: false } => Command::Resume,
+        Verb::Resume { boot: true } => Command::ResumeAtBoot,
+        Verb::Recover { boot: _ } => Command::RecoverAtBoot,
         Verb::Status => Command::Status,
         Verb::Migrate(args) => Command::Migrate(args),
         Verb::Version => Command::Version,
@@ -301,8 +317,8 @@ fn after_help() -> String {
          \x20 quantykube status        where does the data live?\n\
          \x20 quantykube undo store    bring it back into etcd\n\
          \n\
-         Undo works from the journal alone, without the bundle, the API server or a network. A move that was killed or lost \
-         its power is put back by it; a finished one is undone: what was written meanwhile is copied into etcd first, and \
+         Undo works from the journal alone, without the bundle, the API server or a network. A move that was killed is put \
+         back by it, one that lost its power by the next boot itself; a finished one is undone: what was written meanwhile is copied into etcd first, and \
          the store's file is kept under a new name. Programs and units stay on the node.\n\
          \n\
          Exit codes:\n",
@@ -342,5 +358,9 @@ mod tests {
         assert!(typed("q install runtime").is_err());
         assert!(typed("q plan store --undo --id 1").is_err());
         assert!(typed("q api-ready --address name:1 --cacert c").is_err());
+        assert!(matches!(typed("q resume"), Ok(Command::Resume)));
+        assert!(matches!(typed("q resume --boot"), Ok(Command::ResumeAtBoot)));
+        assert!(matches!(typed("q recover --boot"), Ok(Command::RecoverAtBoot)));
+        assert!(typed("q recover").is_err(), "nobody types it by mistake");
     }
 }

@@ -36,6 +36,8 @@ fn run(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::InstallStore { meant } => commands::install::run(context, &meant),
         Command::UndoStore => commands::undo::run(context),
         Command::Resume => commands::resume::run(context),
+        Command::RecoverAtBoot => commands::boot::recover(context),
+        Command::ResumeAtBoot => commands::boot::resume(context),
         Command::Status => commands::status::run(context),
         Command::Migrate(args) => commands::migrate::run(args, &context.reporter),
         Command::Version => commands::version::run(context),

@@ -4,6 +4,7 @@
 mod bench;
 mod ipv6;
 mod kills;
+mod power;
 mod refusals;
 mod round_trip;
 mod signals;

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use quantykube_base::Exit;
 use sha2::{Digest, Sha256};
 
+use crate::boot::{self, Boot};
 use crate::error::Error;
 use crate::log::{self, Log, Record};
 use crate::plan::{self, Plan, Step};
 use crate::recovery::Request;
 use crate::run;
-use crate::state::{End, Event, Heading, State};
+use crate::state::{End, Event, Heading, State, Why};
 use crate::system::{Entry, Lock, Meta, System, SystemError};
 
 /// What a journal sets aside so that the way back can be noted on a full disk, in bytes.
@@ -135,6 +136,50 @@ impl Session {
     pub fn undo(&self, system: &mut dyn System, observer: &mut dyn Observer) -> Result<Outcome, Error> {
         let mut journal = self.reopen(system)?;
         run::go(&mut journal, Request::Undo, system, observer)
+    }
+
+    /// After the machine has started, before the kubelet does: what brings the service back by files and units alone, or
+    /// nothing. The rest is left to [`Session::resume_at_boot`], and the move open. `None` where no move is open.
+    pub fn recover_at_boot(
+        &self,
+        system: &mut dyn System,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<Outcome>, Error> {
+        self.at_boot(true, system, observer)
+    }
+
+    /// After the machine has started and the kubelet too: brings the open move to its end, but for one that a person must
+    /// look at. `None` where no move is open.
+    pub fn resume_at_boot(
+        &self,
+        system: &mut dyn System,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<Outcome>, Error> {
+        self.at_boot(false, system, observer)
+    }
+
+    fn at_boot(
+        &self,
+        only_local: bool,
+        system: &mut dyn System,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<Outcome>, Error> {
+        let mut journal = match self.reopen(system) {
+            Err(Error::NoOpenMove) => return Ok(None),
+            other => other?,
+        };
+        let request = match boot::decide(&journal.state) {
+            Boot::TurnBack => Request::Undo,
+            Boot::GoOn => Request::GoOn,
+            Boot::Person => return Ok(Some(run::outcome(&journal, Request::GoOn, Some(Exit::Stuck)))),
+            Boot::Never => unreachable!("the table has an answer for every state that a log can leave"),
+        };
+        let order = run::Order {
+            request,
+            why: Why::Restarted,
+            only_local,
+        };
+        run::go(&mut journal, order, system, observer).map(Some)
     }
 
     /// Closes a stuck move as moved whose way back is barred and of which only probes are missing, so that a plan of
@@ -266,6 +311,7 @@ impl Stored {
             going_back: state.heading() == Heading::Back,
             gate_refused: state.barred(),
             acceptable: state.acceptable(),
+            stuck: state.stuck(),
             done: state.done(),
             trouble,
             began: self.records.first().map_or(0, |r| r.at),
@@ -427,6 +473,8 @@ pub struct Summary {
     pub gate_refused: bool,
     /// [`Session::accept`] would close it.
     pub acceptable: bool,
+    /// The last step failed and left it open: a person must look, and no boot goes on with it.
+    pub stuck: bool,
     /// How many steps are done now.
     pub done: usize,
     /// Every failure noted.

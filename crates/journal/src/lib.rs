@@ -8,6 +8,7 @@
 //! This crate knows no etcd, no store, no kubelet and no bundle: only files, units, processes and programs.
 //! docs/journal.md draws the files and the table of recovery.
 
+mod boot;
 mod error;
 mod journals;
 mod log;

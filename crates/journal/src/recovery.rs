@@ -109,7 +109,7 @@ pub fn decide(heading: Heading, phase: Option<Phase>, request: Request) -> Actio
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::{BTreeMap, VecDeque};
 
     use super::*;
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    fn plan(no_return: Option<&str>) -> Plan {
+    pub(crate) fn plan(no_return: Option<&str>) -> Plan {
         let process = Process {
             program: "server".into(),
             args: vec!["--one".into()],
@@ -216,10 +216,11 @@ mod tests {
     }
 
     /// Every event that could be written, for every step.
-    fn events(steps: usize) -> Vec<Event> {
+    pub(crate) fn events(steps: usize) -> Vec<Event> {
         let mut all = vec![
             Event::Turned { why: Why::Asked },
             Event::Turned { why: Why::Interrupted },
+            Event::Turned { why: Why::Restarted },
             Event::Closed { end: End::Moved },
             Event::Closed { end: End::AsBefore },
             Event::Accepted,

@@ -2,6 +2,7 @@
 
 use quantykube_base::Exit;
 
+use crate::boot;
 use crate::error::Error;
 use crate::journals::{Ending, Journal, Observer, Outcome, Trouble as Noted};
 use crate::ops::{self, Context, Trouble};
@@ -19,17 +20,49 @@ enum Next {
     Leave(Exit),
 }
 
+/// How the loop is to go on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order {
+    pub request: Request,
+    /// What is noted where the request turns the move.
+    pub why: Why,
+    /// Stop before the first step that is not [`boot::is_local`].
+    pub only_local: bool,
+}
+
+impl From<Request> for Order {
+    fn from(request: Request) -> Order {
+        Order {
+            request,
+            why: Why::Asked,
+            only_local: false,
+        }
+    }
+}
+
 /// Goes on with a move until it is over, stuck, or interrupted.
 pub(crate) fn go(
     journal: &mut Journal,
-    request: Request,
+    order: impl Into<Order>,
     system: &mut dyn System,
     observer: &mut dyn Observer,
 ) -> Result<Outcome, Error> {
+    let Order {
+        request,
+        why,
+        only_local,
+    } = order.into();
     while journal.state.end().is_none() {
         let next = journal.state.next_step();
         let phase = next.and_then(|step| journal.state.phase(step));
         let action = decide(journal.state.heading(), phase, request);
+        if only_local && action != Action::Turn {
+            let back = journal.state.heading() == Heading::Back;
+            let step = next.map(|step| &journal.plan.steps[step]);
+            if !step.is_some_and(|step| boot::is_local(step, back)) {
+                return Ok(outcome(journal, request, Some(Exit::Interrupted)));
+            }
+        }
         if next.is_some() && action != Action::Turn {
             match heed(journal, system, observer)? {
                 Heeded::No => {}
@@ -46,8 +79,11 @@ pub(crate) fn go(
                 settle(journal, step, system, observer)?
             }
             (Action::Turn, _) => {
-                observer.turn("going back, as asked");
-                journal.note(system, &Event::Turned { why: Why::Asked })?;
+                observer.turn(match why {
+                    Why::Restarted => "the machine stopped in the middle of the move: putting everything back",
+                    _ => "going back, as asked",
+                });
+                journal.note(system, &Event::Turned { why })?;
                 Next::Step
             }
             (Action::Undo, Some(step)) => {
@@ -278,7 +314,7 @@ fn put_back(turned: Option<Turned>) -> Exit {
             .into_iter()
             .find(|exit| exit.code() == code && !matches!(exit, Exit::Done | Exit::Interrupted | Exit::Stuck))
             .unwrap_or(Exit::Failed),
-        Some(Turned::Because(Why::Interrupted)) | None => Exit::Failed,
+        Some(Turned::Because(Why::Interrupted | Why::Restarted)) | None => Exit::Failed,
     }
 }
 

@@ -120,6 +120,8 @@ pub enum Why {
     Interrupted,
     /// `undo` was asked for.
     Asked,
+    /// The machine had stopped in the middle, and has started anew.
+    Restarted,
 }
 
 /// How a move is over.
@@ -183,6 +185,7 @@ pub struct State {
     /// Why the way back began: the failed step's exit code, or the reason given.
     turned: Option<Turned>,
     barred: bool,
+    stuck: bool,
     end: Option<End>,
 }
 
@@ -227,6 +230,7 @@ impl State {
             before: vec![None; plan.steps.len()],
             turned: None,
             barred: false,
+            stuck: false,
             end: None,
         }
     }
@@ -236,6 +240,11 @@ impl State {
         use Heading::*;
         use Phase::*;
         let mut after = self.clone();
+        after.stuck = match event {
+            Event::UndoFailed { .. } => true,
+            Event::Failed { .. } => self.heading == Onward,
+            _ => false,
+        };
         let legal = match event {
             _ if self.end.is_some() => false,
             Event::Started { step, before } => {
@@ -333,6 +342,11 @@ impl State {
     /// The gate said no.
     pub fn barred(&self) -> bool {
         self.barred
+    }
+
+    /// The last thing that happened is a failure that leaves the move open: a person must look.
+    pub fn stuck(&self) -> bool {
+        self.stuck
     }
 
     /// Where a step stands; `None` where there is no such step.

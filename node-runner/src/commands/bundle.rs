@@ -13,6 +13,8 @@ use crate::moves::store::{Bundle, File};
 const RUNNER: &str = "run";
 const STORE: &str = "bin/quantykube-store";
 const UNIT: &str = "systemd/quantykube-store.service";
+const RECOVER: &str = "systemd/quantykube-recover.service";
+const RESUME: &str = "systemd/quantykube-resume.service";
 
 /// Which bundle is meant, and whose.
 #[derive(Debug, Default)]
@@ -106,6 +108,8 @@ pub fn for_store(verified: &Verified) -> Result<Bundle, Failure> {
         runner: file(RUNNER)?,
         store: file(STORE)?,
         unit: file(UNIT)?,
+        recover: file(RECOVER)?,
+        resume: file(RESUME)?,
     })
 }
 

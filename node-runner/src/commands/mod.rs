@@ -1,6 +1,7 @@
 //! One file per verb; here what several of them share.
 
 pub mod api_ready;
+pub mod boot;
 pub mod copy_back;
 pub mod gate_store;
 pub mod install;

@@ -28,6 +28,13 @@ pub fn run(context: &Context) -> Result<Exit, Failure> {
         None => format!("the data lives in: {data}, no move was finished on this node"),
     }];
     match &open {
+        Some(open) if open.stuck => lines.push(format!(
+            "open move: {}, {} of {} steps done; it failed where a person must look, and no boot goes on with it\n\
+             hint: cure what the last line of the journal below names, then quantykube resume or quantykube undo store",
+            open.id,
+            open.done,
+            open.plan.steps.len()
+        )),
         Some(open) => lines.push(format!(
             "open move: {}, {} of {} steps done\nhint: quantykube resume goes on, quantykube undo store puts back",
             open.id,
@@ -57,6 +64,7 @@ pub fn run(context: &Context) -> Result<Exit, Failure> {
             "data": data,
             "since": since.map(utc),
             "openMove": open.as_ref().map(|open| open.id.clone()),
+            "needsPerson": open.as_ref().is_some_and(|open| open.stuck),
             "journals": all.iter().map(value).collect::<Vec<_>>(),
         }),
     );

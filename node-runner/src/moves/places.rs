@@ -13,6 +13,12 @@ pub const SETTINGS: &str = "/etc/quantykube";
 pub const STORE_ENV: &str = "/etc/quantykube/store.env";
 /// The store's unit.
 pub const STORE_UNIT: &str = "quantykube-store.service";
+/// The unit that looks after an open move before the kubelet starts.
+pub const RECOVER_UNIT: &str = "quantykube-recover.service";
+/// The unit that ends it after the kubelet has started.
+pub const RESUME_UNIT: &str = "quantykube-resume.service";
+/// The links of the units that every boot starts.
+pub const BOOT_UNITS: &str = "/etc/systemd/system/multi-user.target.wants";
 /// Where systemd reads units that an administrator put.
 pub const UNITS: &str = "/etc/systemd/system";
 /// Our data.

@@ -1,7 +1,7 @@
 //! `install store`: from etcd onto the store.
 //!
 //! ```text
-//! programs, settings, unit      stay after an undo: undo needs them
+//! programs, settings, units     stay after an undo: undo needs them
 //! answers                       (way back only) the API server answers again
 //! retire, gone                  no API server writes to etcd any more
 //! copy                          the store's file is made, whole
@@ -33,6 +33,10 @@ pub struct Bundle {
     pub store: File,
     /// The store's unit.
     pub unit: File,
+    /// The unit that looks after an open move before the kubelet starts.
+    pub recover: File,
+    /// The unit that ends it after the kubelet has started.
+    pub resume: File,
 }
 
 /// A file of the bundle.
@@ -250,6 +254,23 @@ fn programs(bundle: &Bundle, node: &Ready) -> Vec<Step> {
                 target: runner,
             },
         ),
+        file(
+            "recover-unit",
+            "Put the unit on the node that looks after an open move before the kubelet starts",
+            Path::new(places::UNITS).join(places::RECOVER_UNIT),
+            0o644,
+            &bundle.recover,
+        ),
+        file(
+            "resume-unit",
+            "Put the unit on the node that ends an open move after a boot",
+            Path::new(places::UNITS).join(places::RESUME_UNIT),
+            0o644,
+            &bundle.resume,
+        ),
+        folder("boot-units", Path::new(places::BOOT_UNITS), 0o755),
+        at_boot("recover-link", places::RECOVER_UNIT),
+        at_boot("resume-link", places::RESUME_UNIT),
         folder("settings", Path::new(places::SETTINGS), 0o755),
         Step::new(
             "store-env",
@@ -269,7 +290,7 @@ fn programs(bundle: &Bundle, node: &Ready) -> Vec<Step> {
         ),
         Step::new(
             "reload",
-            "Let systemd read the unit",
+            "Let systemd read the units",
             Op::ReloadUnits { way: Way::Forward },
         ),
         folder("data", Path::new(places::DATA), 0o755),
@@ -279,6 +300,18 @@ fn programs(bundle: &Bundle, node: &Ready) -> Vec<Step> {
     .into_iter()
     .map(|step| step.back(Back::Keep))
     .collect()
+}
+
+/// Lets every boot start a unit: by its link, as `systemctl enable` makes it.
+fn at_boot(name: &str, unit: &str) -> Step {
+    Step::new(
+        name,
+        format!("Let every boot start {unit}"),
+        Op::PutLink {
+            path: Path::new(places::BOOT_UNITS).join(unit),
+            target: Path::new(places::UNITS).join(unit),
+        },
+    )
 }
 
 /// The settings of the store: where it listens, etcd's own certificate, and what etcd was set to.

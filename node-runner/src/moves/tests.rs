@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use quantykube_base::Exit;
-use quantykube_journal::system::sim::trial::{Counts, Silent, Trial};
-use quantykube_journal::system::sim::{Program, Sim, Writes};
+use quantykube_journal::system::sim::trial::{Counts, Reboots, Silent, Trial};
+use quantykube_journal::system::sim::{How, Program, Sim, Writes};
 use quantykube_journal::{Binding, Ending, Journals, Op, Plan, System};
 
 use crate::facts::certificates::Files;
@@ -45,7 +45,13 @@ fn files(cert: &str, key: &str, ca: &str) -> Files {
 fn machine(manifest: &Manifest, writes: Writes) -> Sim {
     let mut sim = Sim::new(MACHINE);
     sim.file(API_SERVER, &manifest.text, 0o600);
-    for (name, text) in [("run", "the runner"), ("store", "the store"), ("unit", "[Service]\n")] {
+    for (name, text) in [
+        ("run", "the runner"),
+        ("store", "the store"),
+        ("unit", "[Service]\n"),
+        ("recover", "[Service]\n#1"),
+        ("resume", "[Service]\n#2"),
+    ] {
         sim.file(&format!("/opt/bundle/{name}"), text, 0o755);
     }
     let file = Path::new(places::STORE_FILE);
@@ -77,6 +83,8 @@ fn install_plan(sim: &Sim, manifest: &Manifest) -> Plan {
         runner: file("run"),
         store: file("store"),
         unit: file("unit"),
+        recover: file("recover"),
+        resume: file("resume"),
     };
     let flags = manifest.flags();
     let Op::WaitGone { process: wanted, .. } = store::wait_gone(&manifest.argv, None, quantykube_journal::Way::Forward)
@@ -413,6 +421,89 @@ fn every_crash_of_undo_ends_before_or_after() {
         let plan = undo_plan(&sim);
         every_crash(&format!("undo store, clients write {writes:?}"), &sim, &plan);
     }
+}
+
+/// Lets the power go at every effect of a plan, with nobody there afterwards, and prints the count.
+fn every_reboot(name: &str, machine: &Sim, plan: &Plan) -> Reboots {
+    let links = [places::RECOVER_UNIT, places::RESUME_UNIT].map(|unit| Path::new(places::BOOT_UNITS).join(unit));
+    let enabled = |sim: &Sim| links.iter().all(|link| sim.look(link).unwrap().is_some());
+    let trial = Trial {
+        name,
+        machine,
+        plan,
+        second_every: 7,
+    };
+    let reboots = trial.every_reboot(&enabled);
+    println!("{name}: {reboots:?}");
+    let Reboots {
+        effects,
+        single,
+        double,
+        untouched,
+        moved,
+        as_before,
+        ..
+    } = reboots;
+    assert!(effects > 30 && double > effects, "{name}: {reboots:?}");
+    assert_eq!(single, effects * 3, "{name}");
+    assert_eq!(untouched + moved + as_before, single + double, "{name}");
+    assert!(moved > 0 && as_before > 0, "{name}: {reboots:?}");
+    reboots
+}
+
+#[test]
+fn a_power_cut_anywhere_in_install_needs_no_person() {
+    let manifest = manifest();
+    for writes in [Writes::WhenReady, Writes::WhenListening] {
+        let sim = machine(&manifest, writes);
+        let plan = install_plan(&sim, &manifest);
+        let reboots = every_reboot(&format!("install store, clients write {writes:?}"), &sim, &plan);
+        assert!(reboots.untouched > 0);
+        assert!(reboots.at_once > reboots.later * 4, "{reboots:?}");
+    }
+}
+
+#[test]
+fn a_power_cut_anywhere_in_undo_needs_no_person() {
+    let manifest = manifest();
+    for writes in [Writes::WhenReady, Writes::WhenListening] {
+        let sim = moved(&manifest, writes);
+        let plan = undo_plan(&sim);
+        let reboots = every_reboot(&format!("undo store, clients write {writes:?}"), &sim, &plan);
+        assert_eq!(reboots.untouched, 0, "the units are kept by the undo");
+        assert_eq!(
+            reboots.later, 0,
+            "a manifest always stands when the kubelet starts: {reboots:?}"
+        );
+    }
+}
+
+#[test]
+fn what_needs_a_person_is_not_tried_again_at_boot() {
+    let manifest = manifest();
+    let mut sim = machine(&manifest, Writes::WhenListening);
+    let plan = install_plan(&sim, &manifest);
+    sim.node.ready_on_store = false;
+    assert_eq!(run(&mut sim, &plan).ending, Ending::Stuck);
+    sim.power_on(How::Reboot);
+    let from = sim.effects();
+    let journals = Journals::at(Journals::ROOT);
+    let recovered = journals.lock(&mut sim).unwrap().recover_at_boot(&mut sim, &mut Silent);
+    assert_eq!(recovered.unwrap().unwrap().ending, Ending::Stuck);
+    sim.start_kubelet();
+    let resumed = journals.lock(&mut sim).unwrap().resume_at_boot(&mut sim, &mut Silent);
+    let resumed = resumed.unwrap().unwrap();
+    assert_eq!((resumed.ending, resumed.exit), (Ending::Stuck, Exit::Stuck));
+    assert_eq!(resumed.trouble.last().unwrap().step, "ready");
+    // What the journal's folder itself needs is all that was done.
+    let touched: Vec<&String> = sim.trace[from as usize..]
+        .iter()
+        .filter(|effect| !effect.contains("/install"))
+        .collect();
+    assert_eq!(touched, Vec::<&String>::new());
+    assert!(journals.open_move(&sim).unwrap().unwrap().stuck);
+    assert_eq!(sim.manifest_names(), Some("store"));
+    assert_eq!(sim.node.violations, Vec::<String>::new());
 }
 
 #[test]

@@ -11,13 +11,14 @@
 //! keep                     the store's file is kept under a new name
 //! ```
 //!
+//! `edit`, `unit` and `retire` come first on the way back: they need nothing that is not on the node, also at boot.
 //! Until the return begins, a failure puts the API server back on the store, which has not changed. Then there is only
 //! forward: an API server on etcd shows revisions past the store's, even if nobody writes. Today's manifest is edited, so
 //! that what others changed in it since the install stays.
 
 use std::path::{Path, PathBuf};
 
-use quantykube_journal::{Binding, Direction, Op, Plan, Step, Way, plan};
+use quantykube_journal::{Back, Binding, Direction, Op, Plan, Step, Way, plan};
 
 use crate::facts::api_server::Endpoint;
 use crate::facts::certificates::Files;
@@ -144,7 +145,8 @@ pub fn plan(node: &Ready) -> Plan {
                 path: installed.manifest.clone(),
                 to: installed.waiting.clone(),
             },
-        ),
+        )
+        .back(Back::First),
         Step::new(
             "gone",
             "Wait until no process of the API server is left",
@@ -158,7 +160,8 @@ pub fn plan(node: &Ready) -> Plan {
                 enabled: false,
                 active: false,
             },
-        ),
+        )
+        .back(Back::First),
         Step::new(
             "copy-back",
             "Copy what the store holds into etcd",
@@ -178,7 +181,8 @@ pub fn plan(node: &Ready) -> Plan {
                 from: node.edit.from.clone(),
                 to: node.edit.to.clone(),
             },
-        ),
+        )
+        .back(Back::First),
         Step::new(
             "return",
             "Give the manifest back to the kubelet",

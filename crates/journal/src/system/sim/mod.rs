@@ -157,6 +157,23 @@ impl Sim {
 
     /// Lives on after a crash.
     pub fn restart(&mut self, how: How) {
+        self.power_on(how);
+        self.start_kubelet();
+    }
+
+    /// The kubelet's turn in a boot that began with [`Sim::power_on`].
+    pub fn start_kubelet(&mut self) {
+        self.node.kubelet_runs = true;
+        self.pass(Duration::from_secs(1));
+    }
+
+    /// The side that the manifest in the kubelet's folder names.
+    pub fn manifest_names(&mut self) -> Option<&'static str> {
+        self.node.manifest_names(&self.tree)
+    }
+
+    /// Lives on after a crash; a reboot waits before the kubelet starts.
+    pub fn power_on(&mut self, how: How) {
         let lost = self.crash_at.is_some_and(|(_, when)| when == When::AfterLost);
         self.crashed = false;
         self.crash_at = None;
@@ -169,9 +186,9 @@ impl Sim {
                 }
             }
             self.node.reboot(&self.tree);
+            self.node.kubelet_runs = false;
         }
         assert!(how == How::Reboot || !lost, "a kill loses nothing");
-        self.pass(Duration::from_secs(1));
     }
 
     /// Lets time pass.

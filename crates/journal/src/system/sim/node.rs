@@ -76,6 +76,8 @@ pub struct Node {
     pub writes: Writes,
     /// Whether an API server on the store ever gets ready.
     pub ready_on_store: bool,
+    /// Whether the kubelet runs: until the machine has started so far, it does not.
+    pub kubelet_runs: bool,
     /// Whether the kubelet stops what has no manifest.
     pub kubelet_stops: bool,
     /// Units whose start fails.
@@ -102,6 +104,7 @@ impl Default for Node {
             store_unit: "quantykube-store.service".into(),
             writes: Writes::None,
             ready_on_store: true,
+            kubelet_runs: true,
             kubelet_stops: true,
             broken_units: BTreeSet::new(),
             violations: Vec::new(),
@@ -132,7 +135,7 @@ impl Node {
             {
                 server.stopping = Some(now + STOPS_IN);
             }
-            (None, Some(manifest)) => {
+            (None, Some(manifest)) if self.kubelet_runs => {
                 self.next_pid += 1;
                 let pid = Pid {
                     pid: self.next_pid,
@@ -276,6 +279,16 @@ impl Node {
             .collect()
     }
 
+    /// The side that the manifest in the kubelet's folder names.
+    pub fn manifest_names(&mut self, tree: &Tree) -> Option<&'static str> {
+        let manifest = self.manifest(tree)?;
+        Some(if names_store(&arguments(&manifest)) {
+            "store"
+        } else {
+            "etcd"
+        })
+    }
+
     /// The manifest that the kubelet sees.
     fn manifest(&mut self, tree: &Tree) -> Option<Vec<u8>> {
         let names = tree.list(Path::new(MANIFESTS)).unwrap_or_default();
@@ -366,9 +379,11 @@ impl Node {
 }
 
 fn on_store(server: &ApiServer) -> bool {
-    server
-        .args
-        .iter()
+    names_store(&server.args)
+}
+
+fn names_store(args: &[String]) -> bool {
+    args.iter()
         .any(|arg| arg.starts_with("--etcd-servers=") && arg.contains(":2479"))
 }
 

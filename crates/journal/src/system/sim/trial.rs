@@ -70,6 +70,27 @@ pub struct Failures {
     pub down: Vec<String>,
 }
 
+/// How machines ended on which the power went in the middle and nobody was there.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Reboots {
+    /// Effects of the plan without a crash.
+    pub effects: u64,
+    /// Runs with one power cut.
+    pub single: u64,
+    /// Runs with a second one while the boot units ran.
+    pub double: u64,
+    /// Ends before the boot units were on the machine: nothing touched.
+    pub untouched: u64,
+    /// Ends that were moved.
+    pub moved: u64,
+    /// Ends that were as before.
+    pub as_before: u64,
+    /// Boots in which a manifest stood when the kubelet started.
+    pub at_once: u64,
+    /// Boots in which it had to wait.
+    pub later: u64,
+}
+
 /// Every crash that a machine can have: a kill loses nothing.
 pub const CRASHES: [(When, How); 5] = [
     (When::Before, How::Kill),
@@ -148,6 +169,138 @@ impl Trial<'_> {
             }
         }
         counts
+    }
+
+    /// Lets the power go at every effect and the machine start again with the two boot units and nobody there: `recover`,
+    /// then the kubelet, then `resume`. `enabled` says whether the units' links are on the machine yet; where they are
+    /// not, the move must not have touched the service. With `second_every`, the power goes again while they run.
+    /// Panics where the machine ends between.
+    pub fn every_reboot(&self, enabled: &dyn Fn(&Sim) -> bool) -> Reboots {
+        let before = self.picture(self.machine);
+        let mut whole = self.machine.clone();
+        let from = whole.effects();
+        self.go(&mut whole, Do::Run).expect("the plan runs");
+        let effects = whole.effects() - from;
+        whole.pass(SETTLES_IN);
+        let moved = self.picture(&whole);
+        let mut reboots = Reboots {
+            effects,
+            ..Reboots::default()
+        };
+        for at in 1..=effects {
+            for when in [When::Before, When::After, When::AfterLost] {
+                let mut crashed = self.machine.clone();
+                self.cut_power(&mut crashed, at, when, |sim| self.go(sim, Do::Run).map(Some));
+                let effect = whole.trace[(from + at - 1) as usize].clone();
+                let story = format!("{}: the power goes {when:?} effect {at} ({effect})", self.name);
+                reboots.single += 1;
+                let mut sim = crashed.clone();
+                let taken = self.boot(&mut sim, &story, enabled, (&before, &moved), &mut reboots);
+                if self.second_every == 0 || taken == 0 {
+                    continue;
+                }
+                let mut second = 1 + at % self.second_every;
+                while second <= taken {
+                    let again = [When::Before, When::After, When::AfterLost][((at + second) % 3) as usize];
+                    let mut sim = crashed.clone();
+                    self.cut_power(&mut sim, second, again, |sim| self.take_units(sim).1);
+                    let story = format!("{story}, and again {again:?} effect {second} of the boot units");
+                    reboots.double += 1;
+                    self.boot(&mut sim, &story, enabled, (&before, &moved), &mut reboots);
+                    second += self.second_every;
+                }
+            }
+        }
+        reboots
+    }
+
+    fn cut_power(
+        &self,
+        sim: &mut Sim,
+        at: u64,
+        when: When,
+        work: impl FnOnce(&mut Sim) -> Result<Option<Outcome>, Error>,
+    ) {
+        sim.crash_at(at, when);
+        let outcome = work(sim);
+        assert!(
+            sim.has_crashed(),
+            "{}: the crash {when:?} effect {at} has not come: {outcome:?}",
+            self.name
+        );
+        sim.power_on(How::Reboot);
+    }
+
+    /// What the boot units do on a machine that was just powered on: the manifest that `recover` left, and the end.
+    fn take_units(&self, sim: &mut Sim) -> (Option<&'static str>, Result<Option<Outcome>, Error>) {
+        let recovered = (|| {
+            Journals::at(Journals::ROOT)
+                .lock(sim)?
+                .recover_at_boot(sim, &mut Silent)
+        })();
+        let stands = sim.manifest_names();
+        sim.start_kubelet();
+        if sim.has_crashed() {
+            return (stands, recovered);
+        }
+        sim.pass(SETTLES_IN);
+        let resumed = (|| Journals::at(Journals::ROOT).lock(sim)?.resume_at_boot(sim, &mut Silent))();
+        (stands, resumed)
+    }
+
+    /// One boot without a person, from [`Sim::power_on`] on. Returns how many effects the boot units had.
+    fn boot(
+        &self,
+        sim: &mut Sim,
+        story: &str,
+        enabled: &dyn Fn(&Sim) -> bool,
+        (before, moved): (&Picture, &Picture),
+        reboots: &mut Reboots,
+    ) -> u64 {
+        if !enabled(sim) {
+            sim.start_kubelet();
+            sim.pass(SETTLES_IN);
+            assert_eq!(sim.serving(), self.machine.serving(), "{story}");
+            assert_eq!(sim.node.violations, Vec::<String>::new(), "{story}");
+            // What is half made is swept as soon as somebody undoes it.
+            let undone = self.go(sim, Do::Undo);
+            let picture = self.picture(sim);
+            assert!(
+                picture == *before,
+                "{story}: {undone:?}\n{}",
+                differences(before, &picture)
+            );
+            reboots.untouched += 1;
+            return 0;
+        }
+        let from = sim.effects();
+        let (stands, outcome) = self.take_units(sim);
+        let taken = sim.effects() - from;
+        match stands {
+            Some(_) => reboots.at_once += 1,
+            None => reboots.later += 1,
+        }
+        sim.pass(SETTLES_IN);
+        let picture = self.picture(sim);
+        let expected = match outcome {
+            Ok(None) if picture == *before => before,
+            Ok(None) => moved,
+            Ok(Some(Outcome { ending, .. })) if ending == Ending::AsBefore => before,
+            Ok(Some(Outcome { ending, .. })) if ending == Ending::Moved => moved,
+            other => panic!("{story}: {other:?}"),
+        };
+        assert!(picture == *expected, "{story}:\n{}", differences(expected, &picture));
+        assert_eq!(sim.node.violations, Vec::<String>::new(), "{story}");
+        match std::ptr::eq(expected, moved) {
+            true => reboots.moved += 1,
+            false => reboots.as_before += 1,
+        }
+        let again = self.go(sim, Do::Resume);
+        assert!(
+            matches!(again, Err(Error::NoOpenMove)),
+            "{story}, then a resume: {again:?}"
+        );
+        taken
     }
 
     /// Lets every effect fail once, with an error and with a full disk. Panics where the machine ends between, or where a
