@@ -149,10 +149,22 @@ pub(crate) fn undo(context: &mut Context<'_>, before: &Before, ask: bool) -> Res
 pub(crate) fn sweep(context: &mut Context<'_>) -> Result<(), Trouble> {
     match &context.step.op {
         Op::PutFile { path, .. } | Op::PutLink { path, .. } | Op::EditString { path, .. } => {
-            files::drop_temporary(context, path).map(drop)
+            files::drop_temporary(context, path)?;
+            sync_parent(context, path)
         }
-        Op::Build { partial, .. } => programs::drop_partial(context, partial),
+        Op::Build { partial, .. } => {
+            programs::drop_partial(context, partial)?;
+            partial.iter().try_for_each(|path| sync_parent(context, path))
+        }
         _ => Ok(()),
+    }
+}
+
+/// Also where nothing was removed now: a kill may have come before it was durable. What stands in no folder is gone.
+fn sync_parent(context: &mut Context<'_>, path: &Path) -> Result<(), Trouble> {
+    match context.system.look(parent(path))? {
+        Some(_) => Ok(context.system.sync_dir(parent(path))?),
+        None => Ok(()),
     }
 }
 
