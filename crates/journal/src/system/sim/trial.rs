@@ -285,8 +285,8 @@ impl Trial<'_> {
         let expected = match outcome {
             Ok(None) if picture == *before => before,
             Ok(None) => moved,
-            Ok(Some(Outcome { ending, .. })) if ending == Ending::AsBefore => before,
-            Ok(Some(Outcome { ending, .. })) if ending == Ending::Moved => moved,
+            Ok(Some(outcome)) if matches!(outcome.ending, Ending::AsBefore) => before,
+            Ok(Some(outcome)) if matches!(outcome.ending, Ending::Moved) => moved,
             other => panic!("{story}: {other:?}"),
         };
         assert!(picture == *expected, "{story}:\n{}", differences(expected, &picture));
