@@ -87,7 +87,14 @@ fn a_process_is_known_by_its_arguments_and_by_its_start() {
         args: args.iter().map(|arg| (*arg).to_owned()).collect(),
         pid: None,
     };
-    let found = host.processes(&process(&[&mark])).unwrap();
+    // Its arguments can be read a moment after it has begun.
+    let found = (0..1000)
+        .map(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            host.processes(&process(&[&mark])).unwrap()
+        })
+        .find(|found| !found.is_empty())
+        .unwrap_or_default();
     assert_eq!(found.iter().map(|pid| pid.pid).collect::<Vec<_>>(), [child.id()]);
     assert!(
         host.processes(&process(&[&mark[1..]])).unwrap().is_empty(),
