@@ -1,7 +1,7 @@
-//! From the format's errors to what the user sees.
+//! What the user expects of a bundle, and what is said of its signature.
 
 use quantykube_base::{Exit, Failure};
-use quantykube_bundle_format::{Class, Digest, Error, KeyId, PublicKey, Unverified};
+use quantykube_bundle_format::{Digest, KeyId, PublicKey, Unverified};
 
 use crate::args::Meant;
 
@@ -36,7 +36,7 @@ impl Expected {
     /// Compares before anything but `bundle.json` was read. Says with which key the bundle is truly signed.
     pub fn compare(&self, bundle: &Unverified) -> Result<Option<KeyId>, Failure> {
         let key = match &self.key {
-            Some(key) => Some(bundle.check_signature(std::slice::from_ref(key)).map_err(failure)?),
+            Some(key) => Some(bundle.check_signature(std::slice::from_ref(key))?),
             None => None,
         };
         if let Some(wanted) = self.id.filter(|wanted| *wanted != bundle.id()) {
@@ -55,25 +55,5 @@ pub fn signed(bundle: &Unverified, checked: Option<KeyId>) -> String {
         (Some(key), _) => format!("\nsigned by  {key}"),
         (None, Some(signature)) => format!("\nsigned by  {} (claimed; --public-key checks it)", signature.key()),
         (None, None) => String::new(),
-    }
-}
-
-/// The failure of an error of the bundle's format.
-pub fn failure(error: Error) -> Failure {
-    let exit = match error.class() {
-        Class::NotVerified => Exit::NotVerified,
-        Class::NeedsNewer => Exit::NeedsNewer,
-        Class::NoSpace => Exit::NoSpace,
-        Class::Refused => Exit::Refused,
-        Class::Failed => Exit::Failed,
-    };
-    let failure = Failure::new(exit, error.name(), error.to_string());
-    let failure = match error.hint() {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    };
-    match std::error::Error::source(&error) {
-        Some(_) => failure.because(error),
-        None => failure,
     }
 }

@@ -14,7 +14,6 @@ use rustix::fs::FlockOperation;
 use serde_json::json;
 
 use crate::args::{self, Build};
-use crate::check;
 use crate::inputs::{Inputs, RUNNER, Source};
 use crate::references::{self, PROGRAMS, Packed};
 use crate::render::{self, Rendered};
@@ -83,11 +82,11 @@ pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
 
     let draft = Draft { images, ..inputs.draft };
     let mut shown = Shown::new(report, "reading", &stop);
-    let sealed = seal(draft, files, jobs, &mut shown).map_err(check::failure)?;
+    let sealed = seal(draft, files, jobs, &mut shown)?;
     shown.finish();
     compare(&sealed, &pinned)?;
     let sealed = match &key {
-        Some(key) => sealed.sign(key).map_err(check::failure)?,
+        Some(key) => sealed.sign(key)?,
         None => sealed,
     };
     let target = match &args.output {
@@ -217,9 +216,7 @@ fn write_and_rename(
     file.set_len(0).map_err(cannot)?;
     let mut out = BufWriter::with_capacity(1 << 20, file);
     let mut shown = Shown::new(report, "packing", stop);
-    let written = sealed
-        .write(&mut out, target, jobs, &mut shown)
-        .map_err(check::failure)?;
+    let written = sealed.write(&mut out, target, jobs, &mut shown)?;
     out.flush().map_err(cannot)?;
     shown.finish();
     file.sync_all().map_err(cannot)?;

@@ -12,13 +12,11 @@ use crate::watch::{Shown, Stop};
 pub fn run(args: &Extract, report: &Reporter) -> Result<(), Failure> {
     let stop = Stop::on_signals();
     let expected = Expected::read(&args.meant)?;
-    let bundle = Unverified::open(&args.file).map_err(check::failure)?;
+    let bundle = Unverified::open(&args.file)?;
     let key = expected.compare(&bundle)?;
     let mut shown = Shown::new(report, "extracting", &stop);
     if !args.paths.is_empty() {
-        let folder = bundle
-            .extract_some(&args.dir, &args.paths, args::jobs(args.jobs), &mut shown)
-            .map_err(check::failure)?;
+        let folder = bundle.extract_some(&args.dir, &args.paths, args::jobs(args.jobs), &mut shown)?;
         shown.finish();
         let folder = folder.display().to_string();
         let claimed = match expected.is_any() {
@@ -40,9 +38,7 @@ pub fn run(args: &Extract, report: &Reporter) -> Result<(), Failure> {
         report.result(&text, value);
         return Ok(());
     }
-    let verified = bundle
-        .extract(&args.dir, args::jobs(args.jobs), &mut shown)
-        .map_err(check::failure)?;
+    let verified = bundle.extract(&args.dir, args::jobs(args.jobs), &mut shown)?;
     shown.finish();
     let folder = verified
         .root()

@@ -11,7 +11,7 @@ use crate::check;
 
 /// Lists a bundle without reading all of it.
 pub fn run(args: &Inspect, report: &Reporter) -> Result<(), Failure> {
-    let bundle = Unverified::open(&args.file).map_err(check::failure)?;
+    let bundle = Unverified::open(&args.file)?;
     let (manifest, packed) = (bundle.manifest(), bundle.packed_sizes());
     let mut text = format!(
         "{} {} for linux/{}, format {}, {} in {}\nbundle id  {} (claimed; `verify` checks it){}\n\n",

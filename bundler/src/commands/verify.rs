@@ -13,12 +13,10 @@ pub fn run(args: &Verify, report: &Reporter) -> Result<(), Failure> {
     let stop = Stop::on_signals();
     let file = args.file.display();
     let expected = Expected::read(&args.meant)?;
-    let bundle = Unverified::open(&args.file).map_err(check::failure)?;
+    let bundle = Unverified::open(&args.file)?;
     let key = expected.compare(&bundle)?;
     let mut shown = Shown::new(report, "verifying", &stop);
-    let verified = bundle
-        .verify(args::jobs(args.jobs), &mut shown)
-        .map_err(check::failure)?;
+    let verified = bundle.verify(args::jobs(args.jobs), &mut shown)?;
     shown.finish();
     let (id, manifest) = (verified.id(), verified.manifest());
     let files = manifest.files.len() + 2 + usize::from(bundle.signature().is_some());

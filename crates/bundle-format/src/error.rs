@@ -3,22 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::Digest;
+use quantykube_base::{Exit, Failure};
 
-/// What a program does about an error.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Class {
-    /// The bundle is not what it must be.
-    NotVerified,
-    /// The bundle is of a newer format.
-    NeedsNewer,
-    /// There is not enough space.
-    NoSpace,
-    /// What was asked for cannot be: a wrong input, a target that exists.
-    Refused,
-    /// The system failed us.
-    Failed,
-}
+use crate::Digest;
 
 /// Why a bundle was not written, not read or not believed.
 #[derive(Debug, thiserror::Error)]
@@ -165,15 +152,15 @@ pub enum Error {
 }
 
 impl Error {
-    /// What a program does about it.
-    pub fn class(&self) -> Class {
+    /// What a program ends with.
+    pub fn exit(&self) -> Exit {
         match self {
-            Error::Newer { .. } => Class::NeedsNewer,
-            Error::NoSpace { .. } => Class::NoSpace,
-            Error::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => Class::NoSpace,
-            Error::Io { .. } | Error::Stopped => Class::Failed,
-            Error::Input { .. } | Error::Target { .. } | Error::NoEntry { .. } => Class::Refused,
-            _ => Class::NotVerified,
+            Error::Newer { .. } => Exit::NeedsNewer,
+            Error::NoSpace { .. } => Exit::NoSpace,
+            Error::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => Exit::NoSpace,
+            Error::Io { .. } | Error::Stopped => Exit::Failed,
+            Error::Input { .. } | Error::Target { .. } | Error::NoEntry { .. } => Exit::Refused,
+            _ => Exit::NotVerified,
         }
     }
 
@@ -221,5 +208,19 @@ impl Error {
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
         let path = path.into();
         move |source| Error::Io { action, path, source }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let failure = Failure::new(error.exit(), error.name(), error.to_string());
+        let failure = match error.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        };
+        match std::error::Error::source(&error) {
+            Some(_) => failure.because(error),
+            None => failure,
+        }
     }
 }

@@ -26,7 +26,7 @@ mod verify;
 mod write;
 
 pub use digest::{Digest, Hasher, NoDigest};
-pub use error::{Class, Error};
+pub use error::Error;
 pub use folder::Folder;
 pub use manifest::{
     Architecture, BUNDLE_JSON, DEFAULT_MTIME, FORMAT, FileEntry, FileMode, Image, Kind, MTIME_MAX, Manifest, NEEDS,

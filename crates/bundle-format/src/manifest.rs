@@ -410,7 +410,7 @@ pub(crate) mod tests {
         ] {
             assert_ne!(other, text);
             let error = Manifest::parse(other.as_bytes()).unwrap_err();
-            assert_eq!(error.class(), crate::Class::NotVerified, "{other}");
+            assert_eq!(error.exit(), quantykube_base::Exit::NotVerified, "{other}");
         }
     }
 
@@ -418,7 +418,7 @@ pub(crate) mod tests {
     fn a_newer_format_says_what_it_needs() {
         let text = r#"{"format": 7, "needs": "2.0.0", "shape": {"unknown": true}}"#;
         let error = Manifest::parse(text.as_bytes()).unwrap_err();
-        assert_eq!(error.class(), crate::Class::NeedsNewer);
+        assert_eq!(error.exit(), quantykube_base::Exit::NeedsNewer);
         assert!(
             error.to_string().contains("version 2.0.0 or newer is needed"),
             "{error}"

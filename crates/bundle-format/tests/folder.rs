@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use quantykube_bundle_format::{
-    Architecture, Class, Content, DEFAULT_MTIME, Draft, Error, FileMode, Folder, Input, Kind, Origin, Unverified, seal,
+    Architecture, Content, DEFAULT_MTIME, Draft, Error, FileMode, Folder, Input, Kind, Origin, Unverified, seal,
 };
 
 fn input(path: &str, mode: FileMode, bytes: &[u8]) -> Input {
@@ -57,7 +57,7 @@ fn refused(expected: &str, change: impl FnOnce(&Path)) {
     change(&root);
     let error = verify(&root).expect_err("it was changed");
     assert!(error.to_string().contains(expected), "{error}");
-    assert_eq!(error.class(), Class::NotVerified, "{error}");
+    assert_eq!(error.exit(), quantykube_base::Exit::NotVerified, "{error}");
 }
 
 #[test]
@@ -178,6 +178,6 @@ fn an_input_that_changes_while_it_is_packed_is_noticed() {
             error.to_string().contains("changed while it was being packed"),
             "{error}"
         );
-        assert_eq!(error.class(), Class::Refused);
+        assert_eq!(error.exit(), quantykube_base::Exit::Refused);
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use quantykube_base::{Exit, Failure, Unit};
-use quantykube_bundle_format::{BUNDLE_JSON, Class, Error, Folder, KeyId, PublicKey, Unverified, Verified};
+use quantykube_bundle_format::{BUNDLE_JSON, Folder, KeyId, PublicKey, Unverified, Verified};
 
 use crate::args::Id;
 use crate::commands::{Context, trust};
@@ -57,7 +57,7 @@ pub fn verify(context: &Context, given: Option<&Path>, meant: &Meant) -> Result<
             verified
         })
     };
-    let verified = verified.map_err(failure)?;
+    let verified = verified?;
     let found = verified.id().to_string();
     match &meant.id {
         Some(id) if id.text() != found => Err(Failure::new(
@@ -116,23 +116,4 @@ pub fn for_store(verified: &Verified) -> Result<Bundle, Failure> {
 /// How many threads read.
 fn jobs() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-fn failure(error: Error) -> Failure {
-    let exit = match error.class() {
-        Class::NotVerified => Exit::NotVerified,
-        Class::NeedsNewer => Exit::NeedsNewer,
-        Class::NoSpace => Exit::NoSpace,
-        Class::Refused => Exit::Refused,
-        Class::Failed => Exit::Failed,
-    };
-    let failure = Failure::new(exit, error.name(), error.to_string());
-    let failure = match error.hint() {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    };
-    match std::error::Error::source(&error) {
-        Some(_) => failure.because(error),
-        None => failure,
-    }
 }
