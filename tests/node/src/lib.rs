@@ -20,6 +20,7 @@ mod boot;
 mod machine;
 mod places;
 mod spawned;
+mod still;
 
 pub use boot::Options;
 pub use machine::Node;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::boot::{self, Options};
-use crate::places;
+use crate::{places, still};
 
 /// How long a boot may take on a machine that is busy with other things.
 const BOOT: Duration = Duration::from_secs(120);
@@ -130,10 +130,12 @@ impl Node {
     }
 
     /// Ends the node as a power cut does, but that what was written reaches the disk: every process of it ends at
-    /// once, none is asked.
+    /// once, none is asked, and none lives to see another one gone.
     pub fn kill(&mut self) {
         let leader = self.leader_pid();
+        let entered = still::stop_all(leader);
         kill_process(leader, Signal::KILL).expect("the node's process 1 runs");
+        still::let_go(&entered);
         self.power_off();
     }
 

@@ -259,6 +259,30 @@ fn a_bare_node_runs_programs() {
 }
 
 #[test]
+fn nobody_outlives_a_power_cut() {
+    let options = Options {
+        kubeadm: false,
+        kubelet: false,
+        ..Options::default()
+    };
+    let mut node = Node::boot(options);
+    // Each waits for the end of another process, and writes it down at once.
+    let watchers = "for i in $(seq 100); do (sleep 1000 & wait; echo $i >>/root/outlived) & done; wait";
+    let _running = node.spawn(&["bash", "-c", watchers]);
+    wait_until("all of them wait", || node.processes("sleep").len() == 100);
+    // They would: one of them sees the end of what it waits for.
+    node.run(&["sh", "-c", "kill -9 $(pgrep -o -x sleep)"]);
+    wait_until("one has written", || node.path("/root/outlived").exists());
+    std::fs::remove_file(node.path("/root/outlived")).unwrap();
+    node.kill();
+    assert!(
+        !node.path("/root/outlived").exists(),
+        "{:?}",
+        std::fs::read(node.path("/root/outlived"))
+    );
+}
+
+#[test]
 fn a_node_of_ipv6_has_its_etcd_there() {
     let address: IpAddr = "fd00::10".parse().unwrap();
     let node = timed("a node of IPv6 boots", || {
