@@ -7,6 +7,8 @@ mod args;
 mod checks;
 mod commands;
 mod facts;
+#[allow(dead_code)]
+mod guard;
 mod moves;
 #[cfg(test)]
 mod testing;
