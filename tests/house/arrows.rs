@@ -32,8 +32,11 @@ const ARROWS: &[(&str, &[&str])] = &[
 const TEST_PACKAGES: &[&str] = &[
     "quantykube-tests",
     "quantykube-test-node",
+    "quantykube-test-vm",
+    "quantykube-test-kubeadm",
     "quantykube-kubelet-standin",
     "quantykube-api-driver",
+    "quantykube-fuzz",
 ];
 
 fn manifests() -> Vec<(String, toml::Table)> {

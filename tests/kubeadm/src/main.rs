@@ -1,0 +1,3 @@
+//! What `scripts/kubeadm.sh` runs.
+
+fn main() {}
