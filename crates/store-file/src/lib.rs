@@ -35,7 +35,7 @@ mod writer;
 mod tests;
 
 pub use digest::Digest;
-pub use disk::{CrashKind, Disk, FileDisk, Seeded, SimDisk};
+pub use disk::{CrashKind, Disk, FileDisk, Seeded, SimDisk, short_slices};
 pub use error::Error;
 pub use frozen::Frozen;
 pub use import::{Finished, Import, Summary};

@@ -56,6 +56,8 @@ pub(crate) struct Space {
     disk: Arc<dyn Disk>,
     segment_bytes: u32,
     slots: Vec<Slot>,
+    /// Slots whose blocks the medium has written before, so far as is known.
+    written: Vec<bool>,
     /// Number of free slots whose space is reserved.
     reserved: u64,
     log: BTreeMap<u64, Segment>,
@@ -78,6 +80,7 @@ impl Space {
             disk,
             segment_bytes,
             slots: Vec::new(),
+            written: Vec::new(),
             reserved: 0,
             log: BTreeMap::new(),
             checkpoint: Vec::new(),
@@ -310,9 +313,32 @@ impl Space {
         }
     }
 
+    /// Where a segment of the log ends in the file if its slot's space was only reserved before it, else 0.
+    pub(crate) fn fresh_until(&self, sequence: u64) -> u64 {
+        match self.log.get(&sequence) {
+            Some(segment) if !self.is_written(segment.slot) => self.slot_at(segment.slot + 1),
+            _ => 0,
+        }
+    }
+
+    fn is_written(&self, slot: u32) -> bool {
+        self.written.get(slot as usize).is_some_and(|written| *written)
+    }
+
+    fn set_written(&mut self, slot: u32, written: bool) {
+        let slot = slot as usize;
+        if self.written.len() <= slot {
+            self.written.resize(slot + 1, false);
+        }
+        self.written[slot] = written;
+    }
+
     /// Frees a segment of the log.
     pub(crate) fn free_segment(&mut self, sequence: u64) {
         if let Some(segment) = self.log.remove(&sequence) {
+            // What it left unwritten at its end is less than what is worth knowing.
+            let filled = u64::from(segment.used) >= self.segment_bytes() / 8 * 7;
+            self.set_written(segment.slot, filled || self.is_written(segment.slot));
             self.used -= u64::from(segment.used);
             self.live -= segment.live;
             self.set(segment.slot, Slot::Free { reserved: true });
@@ -332,6 +358,7 @@ impl Space {
             self.slots.pop();
         }
         if self.slots.len() < before {
+            self.written.truncate(self.slots.len());
             let len = self.slot_at(self.slots.len() as u32);
             return Some(Release::Cut { len });
         }
@@ -341,6 +368,7 @@ impl Space {
         let free = |slot: &Slot| *slot == Slot::Free { reserved: true };
         let slot = self.slots.iter().rposition(free)? as u32;
         self.set(slot, Slot::Free { reserved: false });
+        self.set_written(slot, false);
         Some(Release::Punch {
             at: self.slot_at(slot),
             len: self.segment_bytes(),

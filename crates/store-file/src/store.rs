@@ -230,6 +230,7 @@ impl Store {
             seq: self.seq,
             // A chain's first parts do not make its revision durable.
             revision: if last { self.head.max(revision) } else { self.head },
+            fresh_until: self.space.fresh_until(sequence),
         });
         if last {
             let jobs = std::mem::take(&mut self.open.jobs);

@@ -31,6 +31,8 @@ pub(crate) enum Job {
         seq: u64,
         /// The head revision once it is durable.
         revision: i64,
+        /// Where the segment ends in the file if its space was never written before, else 0.
+        fresh_until: u64,
     },
     /// Anything else that is written.
     Write { at: u64, bytes: Bytes },
@@ -38,6 +40,12 @@ pub(crate) enum Job {
 
 /// The largest buffer that is gathered before a write; bigger pieces are written as they are.
 const GATHER_BYTES: usize = 1 << 20;
+
+/// Syncing what was written into space that is only reserved costs the file system a commit of its own journal, each
+/// time; syncing what was written over does not. So a small group that enters such space takes this many zeros along,
+/// and the groups after it write over them. A large group has no use for it: its bytes outweigh the journal's.
+const ZEROS_AHEAD: u64 = 128 << 10;
+const SMALL_GROUP: usize = 16 << 10;
 
 #[derive(Debug, Default)]
 struct Queue {
@@ -124,6 +132,8 @@ struct Hand {
     buffer: Vec<u8>,
     buffer_at: u64,
     written: u64,
+    /// Where in the file zeros were written ahead of the log.
+    zeroed: std::ops::Range<u64>,
 }
 
 impl Hand {
@@ -160,7 +170,20 @@ impl Hand {
                 Job::Frame { at, bytes, .. } | Job::Write { at, bytes } => self.gather(*at, bytes)?,
             }
         }
+        if let Some(Job::Frame { fresh_until, .. }) = jobs.last() {
+            self.write_ahead(*fresh_until);
+        }
         self.flush()
+    }
+
+    /// Adds zeros behind the log's last frame, which ends the buffer, if the file's space there was never written.
+    fn write_ahead(&mut self, fresh_until: u64) {
+        let end = self.buffer_at + self.buffer.len() as u64;
+        let small = (1..=SMALL_GROUP).contains(&self.buffer.len());
+        if small && end < fresh_until && !self.zeroed.contains(&end) {
+            self.zeroed = self.buffer_at..fresh_until.min(end + ZEROS_AHEAD);
+            self.buffer.resize((self.zeroed.end - self.buffer_at) as usize, 0);
+        }
     }
 
     /// Writes and syncs a group and tells it. False once it has failed.
@@ -241,6 +264,7 @@ impl Writer {
             buffer: Vec::new(),
             buffer_at: 0,
             written: 0,
+            zeroed: 0..0,
         };
         if !threaded {
             return Ok(Writer {
@@ -395,7 +419,46 @@ mod tests {
             bytes: Bytes::from(vec![seq as u8; 8]),
             seq,
             revision: seq as i64 * 10,
+            fresh_until: 0,
         }
+    }
+
+    #[test]
+    fn a_small_group_in_fresh_space_takes_zeros_along_once() {
+        let disk = SimDisk::new();
+        disk.allocate(0, 1 << 20).unwrap();
+        disk.write_at(0, &[0xee; 1 << 20]).unwrap();
+        let mut writer = start(&disk, false);
+        let fresh = |at, len, fresh_until| Job::Frame {
+            at,
+            bytes: Bytes::from(vec![1; len]),
+            seq: 1,
+            revision: 1,
+            fresh_until,
+        };
+        let mut write = |job| {
+            let before = writer.shared().stats().bytes_written;
+            writer.queue([job]);
+            writer.flush().unwrap();
+            writer.shared().stats().bytes_written - before
+        };
+        let ahead = ZEROS_AHEAD;
+        assert_eq!(write(fresh(0, 512, 0)), 512, "written before");
+        assert_eq!(write(fresh(512, 512, 1 << 20)), 512 + ahead);
+        assert_eq!(write(fresh(1024, 512, 1 << 20)), 512, "zeros are there");
+        let border = ahead + 1024 - 512;
+        assert_eq!(write(fresh(border, 1024, 1 << 20)), 1024 + ahead, "across their end");
+        let large = SMALL_GROUP + 512;
+        assert_eq!(write(fresh(400 << 10, large, 1 << 20)), large as u64);
+        assert_eq!(
+            write(fresh((1 << 20) - 1024, 512, 1 << 20)),
+            1024,
+            "never beyond the segment"
+        );
+        let bytes = disk.bytes();
+        assert_eq!(bytes[1024 + 512..border as usize], vec![0; border as usize - 1536]);
+        let end = (border + 1024 + ahead) as usize;
+        assert_eq!((bytes[end - 1], bytes[end]), (0, 0xee));
     }
 
     fn start(disk: &SimDisk, threaded: bool) -> Writer {

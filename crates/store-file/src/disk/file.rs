@@ -33,6 +33,42 @@ impl FileDisk {
     }
 }
 
+/// How long a thread that asked for it runs before others get their turn, while they want one.
+const SLICE_NS: u64 = 100_000;
+
+/// The kernel's `struct sched_attr`, as of its first version.
+#[repr(C)]
+#[derive(Default)]
+struct SchedAttr {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// Asks the kernel for short slices for this thread and those it starts: it then gets a processor soon after it wakes
+/// instead of at the next tick (4 ms) when others compute, and never more of it than before. Each commit wakes three
+/// threads. Needs no right; a kernel before 6.12 takes it without doing it.
+#[allow(unsafe_code)]
+pub fn short_slices() -> io::Result<()> {
+    let attr = SchedAttr {
+        size: size_of::<SchedAttr>() as u32,
+        runtime: SLICE_NS,
+        ..SchedAttr::default()
+    };
+    // SAFETY: the kernel reads `attr.size` bytes, which is all of `attr`, and keeps no pointer to it. 0 is this thread.
+    let failed = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
+    if failed == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 fn open(path: &Path, options: &mut OpenOptions) -> Result<File, Error> {
     options.open(path).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => Error::Missing {
@@ -219,6 +255,30 @@ mod tests {
             Err(Error::Exists { .. })
         ));
         assert_eq!(fs::read(&path).unwrap(), b"one");
+    }
+
+    #[test]
+    #[allow(unsafe_code)]
+    fn a_thread_gets_short_slices_and_keeps_its_share() {
+        let read = || {
+            let mut attr = SchedAttr::default();
+            let size = size_of::<SchedAttr>();
+            // SAFETY: the kernel writes `size` bytes at most, which is all of `attr`. 0 is this thread.
+            let failed = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) };
+            assert_eq!(failed, 0, "{}", io::Error::last_os_error());
+            attr
+        };
+        let before = read();
+        short_slices().unwrap();
+        let after = read();
+        assert_eq!((after.policy, after.nice), (0, 0));
+        if before.runtime == 0 {
+            println!("SKIPPED a_thread_gets_short_slices_and_keeps_its_share: this kernel knows no slices");
+            return;
+        }
+        assert_eq!(after.runtime, SLICE_NS);
+        let inherited = std::thread::spawn(move || read().runtime).join().unwrap();
+        assert_eq!(inherited, SLICE_NS);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 mod file;
 mod sim;
 
-pub use file::FileDisk;
+pub use file::{FileDisk, short_slices};
 pub(crate) use file::{create_temporary, publish_temporary};
 pub use sim::{CrashKind, Seeded, SimDisk};
 

@@ -45,6 +45,13 @@ const STOP_MAX: Duration = Duration::from_secs(5);
 
 /// Runs the server to its end.
 pub fn run(config: &Config) -> Result<(), Failure> {
+    // Before any thread is started: they inherit it.
+    if let Err(error) = store_file::short_slices() {
+        log!(
+            info,
+            "the kernel gives no short slices, so that commits wait longer beside other work: {error}"
+        );
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Exit::Failed, "runtime", "cannot start").because(error))?;
     runtime.block_on(serve(config))
