@@ -1,0 +1,38 @@
+//! Counts what was compared.
+
+/// What held and what did not.
+#[derive(Default)]
+pub struct Tally {
+    passed: u32,
+    failed: Vec<String>,
+}
+
+impl Tally {
+    /// Counts one comparison and prints it; `found` says what was found where it fails.
+    pub fn check(&mut self, what: &str, good: bool, found: impl FnOnce() -> String) {
+        if good {
+            println!("  ok: {what}");
+            self.passed += 1;
+        } else {
+            let line = format!("{what}: {}", found());
+            println!("  NOT: {line}");
+            self.failed.push(line);
+        }
+    }
+
+    /// Counts one comparison for equality.
+    pub fn same<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, found: &T, expected: &T) {
+        self.check(what, found == expected, || {
+            format!("found {found:?}, expected {expected:?}")
+        });
+    }
+
+    /// Prints the closing line; whether nothing failed.
+    pub fn close(self) -> bool {
+        for line in &self.failed {
+            println!("FAILED: {line}");
+        }
+        println!("{} passed, {} failed", self.passed, self.failed.len());
+        self.failed.is_empty() && self.passed > 0
+    }
+}
