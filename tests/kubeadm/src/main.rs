@@ -11,6 +11,7 @@ mod bench;
 mod cut;
 mod fill;
 mod keys;
+mod long;
 mod polls;
 mod round;
 mod tally;
@@ -28,8 +29,13 @@ fn main() -> ExitCode {
     let mut tally = Tally::default();
     let mut bench = Bench::set_up(&bundle);
     round::round(&mut bench, &mut tally);
-    let _ = long;
-    drop(bench);
+    if long {
+        long::renewals(&bench, &mut tally);
+        drop(bench);
+        long::cuts(&bundle, &mut tally);
+    } else {
+        drop(bench);
+    }
     if tally.close() {
         ExitCode::SUCCESS
     } else {

@@ -31,12 +31,18 @@ pub fn bake(folder: &Path) {
         "kubeadm init --config /etc/kubeadm.yaml --skip-phases=addon/coredns,addon/kube-proxy \
          --ignore-preflight-errors=all",
     );
-    let mut shown = 0;
+    let (mut shown, mut phase) = (0, String::new());
     let output = loop {
         let ended = vm.ended("init");
         let text = vm.sh("cat /run/init.out");
-        for line in text.lines().skip(shown).filter(|line| line.starts_with('[')) {
-            say(line);
+        // One line of each phase is enough.
+        for line in text.lines().skip(shown) {
+            if let Some((now, _)) = line.strip_prefix('[').and_then(|rest| rest.split_once(']'))
+                && now != phase
+            {
+                say(line);
+                phase = now.to_owned();
+            }
         }
         shown = text.lines().count();
         if let Some(output) = ended {
@@ -75,7 +81,6 @@ pub fn bake(folder: &Path) {
     let memory = folder.join("memory");
     let mut qmp = vm.qmp();
     qmp.call("stop", json!({}));
-    // Pages of zeros are left out; the others are read again from a fast cache.
     let unbounded = json!({ "max-bandwidth": 1u64 << 40 });
     qmp.call("migrate-set-parameters", unbounded);
     qmp.call("migrate", json!({ "uri": format!("exec:cat >'{}'", memory.display()) }));
