@@ -30,6 +30,7 @@ mod tuning;
 mod types;
 mod upkeep;
 mod writer;
+mod verify;
 
 #[cfg(test)]
 mod tests;
@@ -45,3 +46,4 @@ pub use transaction::Transaction;
 pub use tuning::Tuning;
 pub use types::*;
 pub use writer::DurableHook;
+pub use verify::{Checked, Problem, check, check_on};

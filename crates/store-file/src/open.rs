@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::disk::{create_temporary, publish_temporary};
+use crate::disk::{Overlay, create_temporary, publish_temporary};
 use crate::layout::{
     HEADER_AT, Header, SEGMENT_HEADER_LEN, SLOTS_AT, SegmentHeader, SegmentKind, end_of_log, fresh_tag,
 };
@@ -12,7 +12,7 @@ use crate::recovery::{Recovered, recover};
 use crate::store::Open;
 use crate::upkeep::Upkeep;
 use crate::writer::Writer;
-use crate::{Disk, Durable, Error, FileDisk, Options, Store, Tuning};
+use crate::{Disk, Durable, Error, FileDisk, Identity, Options, Store, Tuning};
 
 impl Store {
     /// Makes a new file (parent folder synced) at revision 1 with no keys.
@@ -31,6 +31,20 @@ impl Store {
     pub fn open(path: &Path, options: Options) -> Result<Store, Error> {
         let disk = FileDisk::open(path)?;
         Store::open_on(Arc::new(disk), options, Tuning::default())
+    }
+
+    /// Opens a closed file to look at it with all means of a store. Nothing in the file is changed: whatever would be
+    /// written stays in memory. Refuses a file that a server holds.
+    pub fn look(path: &Path) -> Result<Store, Error> {
+        let below = FileDisk::open_frozen(path)?;
+        let overlay = Overlay::new(below).map_err(Error::io("reading the store file's length"))?;
+        // The identity is the file's; no quota, for nothing grows.
+        let identity = Identity {
+            cluster_id: 0,
+            member_id: 0,
+            raft_term: 1,
+        };
+        Store::open_on(Arc::new(overlay), Options { quota: 0, identity }, Tuning::default())
     }
 
     /// Makes a new store on an empty medium.

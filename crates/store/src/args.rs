@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use quantykube_base::{Exit, Failure};
 
-use crate::restore;
+use crate::commands::Command;
 use crate::version::OWN_VERSION;
 
 /// etcd's default for the largest write, in bytes.
@@ -96,13 +96,6 @@ pub struct Args {
     /// The member's name
     #[arg(long, value_name = "NAME", env = "QUANTYKUBE_STORE_NAME", default_value = "default")]
     name: String,
-}
-
-/// What to do instead of serving.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Make a store file from a snapshot
-    Restore(restore::Args),
 }
 
 /// The files of the server's side of TLS.

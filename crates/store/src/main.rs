@@ -2,6 +2,7 @@
 
 mod args;
 mod clock;
+mod commands;
 mod engine;
 mod log;
 mod mvcc;
@@ -23,9 +24,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let args = args::Args::parse();
     let (reporter, done) = match &args.command {
-        Some(args::Command::Restore(restore)) => {
-            let reporter = Reporter::detect(restore.json);
-            (reporter, restore::run(restore, &reporter))
+        Some(command) => {
+            let reporter = Reporter::detect(command.json());
+            (reporter, command.run(&reporter))
         }
         None => {
             let done = args.config().and_then(|config| server::run(&config));

@@ -1,10 +1,12 @@
 //! The only door to the medium: one narrow trait, a file behind it, and a simulated twin.
 
 mod file;
+mod overlay;
 mod sim;
 
 pub use file::{FileDisk, short_slices};
 pub(crate) use file::{create_temporary, publish_temporary};
+pub(crate) use overlay::Overlay;
 pub use sim::{CrashKind, Seeded, SimDisk};
 
 use std::io;

@@ -5,6 +5,8 @@
 //! it, and what the medium then holds is opened: everything acknowledged is there, nothing is half there, and the store
 //! goes on from it, through another reopening.
 
+use std::sync::Arc;
+
 use super::world::{State, World, check, open};
 use crate::*;
 
@@ -20,6 +22,9 @@ fn run(world: &mut World, steps: u64) -> Result<(), Error> {
 /// Opens what a crash left and compares; gives the store and the state it must have.
 fn reopen(world: &World, bytes: Vec<u8>, durable: Durable, what: &str) -> (SimDisk, Store, State) {
     let disk = SimDisk::with_bytes(bytes);
+    // Full verification takes no crash for damage.
+    let checked = check_on(Arc::new(disk.clone())).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(checked.problems.is_empty(), "{what}: {:?}", checked.problems);
     let store = open(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(store.seq >= durable.seq, "{what}: acknowledged frames are lost");
     assert!(store.revision() >= durable.revision, "{what}: the revision went back");
@@ -124,19 +129,16 @@ fn a_crash_inside_recovery_changes_nothing() {
                 disk.crash_at(op, after);
                 assert!(open(&disk).is_err(), "seed {seed}, operation {op}");
                 assert!(disk.fired());
-                let left = disk.after_crash(CrashKind::Torn { seed: op });
-                reopen(
-                    &world,
-                    left,
-                    durable,
-                    &format!("seed {seed}, recovery's operation {op}"),
-                );
-                points += 1;
+                for kind in [CrashKind::KeepAll, CrashKind::LoseAll, CrashKind::Torn { seed: op }] {
+                    let what = format!("seed {seed}, recovery's operation {op}, {kind:?}");
+                    reopen(&world, disk.after_crash(kind), durable, &what);
+                    points += 1;
+                }
             }
         }
     }
     println!("{points} crash points in recovery");
-    assert!(points >= 80, "only {points} crash points");
+    assert!(points >= 240, "only {points} crash points");
 }
 
 #[test]
@@ -172,4 +174,54 @@ fn after_an_error_of_the_medium_nothing_more_is_acknowledged() {
     }
     println!("{stopped} failed writes and syncs, {told} other failures");
     assert!(stopped > 100 && told > 2, "{stopped} {told}");
+}
+
+/// A disk that is full at one operation, whichever: either nothing has changed and the store goes on, or it stops for good
+/// and what is on the medium is all that was acknowledged.
+#[test]
+fn a_full_disk_at_any_operation_loses_nothing_acknowledged() {
+    const ENOSPC: i32 = 28;
+    let (seed, steps) = (8, 200);
+    let mut world = World::new(seed);
+    let first = world.disk.ops();
+    run(&mut world, steps).unwrap();
+    let (mut refused, mut stopped, mut points) = (0, 0, 0);
+    for op in first..world.disk.ops() {
+        let mut world = World::new(seed);
+        world.disk.fail_at(op, ENOSPC);
+        let mut failed = None;
+        for _ in 0..steps {
+            match world.step() {
+                Ok(()) => {}
+                Err(Error::NoSpace { .. }) => {
+                    // Refused before anything changed; upkeep may be refused after the operation was done.
+                    if world.done.last().is_some_and(|(seq, _)| *seq == u64::MAX) {
+                        world.done.pop();
+                    }
+                    refused += 1;
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        let failed = failed.or_else(|| world.store.sync().err());
+        assert!(world.disk.fired(), "operation {op} did not come");
+        match failed {
+            None => check(&world.store, &world.state, &mut Seeded::new(op)).unwrap(),
+            Some(_) => stopped += 1,
+        }
+        let durable = world.store.durable();
+        for kind in [CrashKind::KeepAll, CrashKind::LoseAll, CrashKind::Torn { seed: op }] {
+            let what = format!("no space for operation {op}, {kind:?}");
+            reopen(&world, world.disk.after_crash(kind), durable, &what);
+            points += 1;
+        }
+    }
+    println!("{points} crash points after ENOSPC: {refused} times refused, {stopped} times stopped");
+    assert!(
+        points > 500 && refused > 0 && stopped > 50,
+        "{points} {refused} {stopped}"
+    );
 }

@@ -6,4 +6,5 @@ mod damage;
 mod full;
 mod hold;
 mod model;
+mod verify;
 mod world;
