@@ -29,7 +29,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     runtime.block_on(async {
         let from = store_revision(&source).await?;
         let begun = Instant::now();
-        let written = raise_revision(&source, from + count, &Reporter::new(Mode::Plain)).await?;
+        let written = raise_revision(&source, from + count, &Reporter::new(Mode::Plain))
+            .await?
+            .writes;
         let seconds = begun.elapsed().as_secs_f64();
         let rate = written as f64 / seconds;
         println!("{{\"writes\":{written},\"seconds\":{seconds:.3},\"writesPerSecond\":{rate:.0}}}");

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::io;
 use std::path::PathBuf;
 
-use quantykube_base::{Exit, Failure};
+use quantykube_base::{Exit, Failure, human_bytes};
 use quantykube_store_file as store_file;
 
 use crate::version::{NEWEST, OLDEST};
@@ -45,6 +45,15 @@ pub enum Error {
     NoFolder {
         /// The folder.
         path: PathBuf,
+    },
+    /// The folder of the store file to write takes no file.
+    #[error("no file can be made in {}", path.display())]
+    TargetRefused {
+        /// The folder.
+        path: PathBuf,
+        /// As the system says it.
+        #[source]
+        source: io::Error,
     },
     /// Nothing answers.
     #[error("etcd at {endpoint} cannot be reached")]
@@ -108,6 +117,21 @@ pub enum Error {
         /// What it answered.
         #[source]
         source: Box<tonic::Status>,
+    },
+    /// etcd's quota is used up, and not by the filler of the way back.
+    #[error(
+        "etcd at {endpoint} has no room: its database has {}, {} of it in use, and its quota is {}",
+        human_bytes(*file), human_bytes(*used), human_bytes(*quota)
+    )]
+    NoRoom {
+        /// The endpoint.
+        endpoint: String,
+        /// Size of its database, in bytes.
+        file: u64,
+        /// What of it is in use, in bytes.
+        used: u64,
+        /// Its quota, in bytes.
+        quota: u64,
     },
     /// etcd said no.
     #[error("etcd at {endpoint} answered with an error while {doing}")]
@@ -179,6 +203,7 @@ impl Error {
             Error::Unreadable { .. }
             | Error::TargetExists { .. }
             | Error::NoFolder { .. }
+            | Error::TargetRefused { .. }
             | Error::Authentication { .. }
             | Error::OtherCluster { .. } => Exit::Refused,
             Error::Version { newer, .. } => match newer {
@@ -186,7 +211,7 @@ impl Error {
                 false => Exit::Refused,
             },
             Error::Differs { .. } | Error::StillDiffers { .. } => Exit::NotVerified,
-            Error::EtcdFull { .. } => Exit::NoSpace,
+            Error::EtcdFull { .. } | Error::NoRoom { .. } => Exit::NoSpace,
             Error::File { source, .. } => file_exit(source),
             _ => Exit::Failed,
         }
@@ -199,13 +224,14 @@ impl Error {
             Error::Unreadable { .. } => "unreadable",
             Error::TargetExists { .. } => "target-exists",
             Error::NoFolder { .. } => "no-folder",
+            Error::TargetRefused { .. } => "target-refused",
             Error::Unreachable { .. } => "etcd-unreachable",
             Error::Certificate { .. } => "etcd-certificate",
             Error::Authentication { .. } => "etcd-authentication",
             Error::Version { .. } => "etcd-version",
             Error::Lost { .. } => "etcd-lost",
             Error::Compacted { .. } => "etcd-compacted",
-            Error::EtcdFull { .. } => "etcd-full",
+            Error::EtcdFull { .. } | Error::NoRoom { .. } => "etcd-full",
             Error::Answer { .. } => "etcd-answer",
             Error::Impossible { .. } => "etcd-impossible",
             Error::File { source, .. } if file_exit(source) == Exit::NoSpace => "no-space",
@@ -241,6 +267,7 @@ impl Error {
                 "a store file is never overwritten: give another name, or move it away if nothing serves from it"
             }
             Error::NoFolder { .. } => "make the folder first, on the disk that is to hold the store",
+            Error::TargetRefused { .. } => "give a folder on a local disk that this user may write to",
             Error::Unreachable { .. } => {
                 "see that etcd runs and listens there; with certificates the endpoint begins with https://"
             }
@@ -254,7 +281,7 @@ impl Error {
             Error::Version { newer: false, .. } => "upgrade etcd first, one minor version at a time",
             Error::Lost { .. } => "see etcd's own log for why it went away, then run this again",
             Error::Compacted { .. } => "stop what compacts etcd (the API server, a cron job), then run this again",
-            Error::EtcdFull { .. } => {
+            Error::EtcdFull { .. } | Error::NoRoom { .. } => {
                 "raise etcd's --quota-backend-bytes, or compact and defragment it, disarm the alarm with etcdctl alarm disarm, then run this again"
             }
             Error::File { source, .. } if file_exit(source) == Exit::NoSpace => {
@@ -290,7 +317,7 @@ impl From<Error> for Failure {
             None => failure,
         };
         match error {
-            Error::Unreadable { source, .. } => failure.because(source),
+            Error::Unreadable { source, .. } | Error::TargetRefused { source, .. } => failure.because(source),
             Error::Unreachable { source, .. } | Error::Certificate { source, .. } | Error::Lost { source, .. } => {
                 failure.because(source)
             }
@@ -313,7 +340,7 @@ fn file_exit(error: &store_file::Error) -> Exit {
         store_file::Error::Exists { .. } | store_file::Error::Missing { .. } | store_file::Error::Locked { .. } => {
             Exit::Refused
         }
-        store_file::Error::Damaged { .. } => Exit::NotVerified,
+        store_file::Error::Damaged { .. } | store_file::Error::Foreign { .. } => Exit::NotVerified,
         store_file::Error::Newer { .. } => Exit::NeedsNewer,
         store_file::Error::NoSpace { .. } => Exit::NoSpace,
         store_file::Error::Io { source, .. }
@@ -443,6 +470,11 @@ pub(crate) fn is_too_much(error: &etcd_client::Error) -> bool {
         if status.message().contains("too many operations in txn request")
             || status.message().contains("request is too large")
             || status.message().contains("received message larger than max"))
+}
+
+/// Whether a call failed because etcd has reached its quota.
+pub(crate) fn is_full(error: &etcd_client::Error) -> bool {
+    matches!(error, etcd_client::Error::GRpcStatus(status) if status.message().contains("database space exceeded"))
 }
 
 /// Whether the same call may succeed a little later. Only for calls that may be made twice.

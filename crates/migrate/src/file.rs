@@ -31,3 +31,8 @@ pub fn file_state(path: &Path) -> Result<FileState, Error> {
         imported: frozen.imported(),
     })
 }
+
+/// The revision at which a store file was copied from an etcd, if it was; also of a file that a server holds.
+pub fn imported_at(path: &Path) -> Result<Option<i64>, Error> {
+    quantykube_store_file::imported_at(path).map_err(|source| file_error(path, source))
+}

@@ -17,14 +17,16 @@ mod pages;
 mod status;
 mod version;
 
-pub use back::{BackOutcome, copy_back, raise_revision};
+pub use back::{BackOutcome, Filled, copy_back, raise_revision};
 pub use connect::Source;
 pub use copy::{Options, Outcome, copy, copy_with};
 pub use error::Error;
-pub use file::{FileState, file_state};
+pub use file::{FileState, file_state, imported_at};
 pub use movement::Movement;
 pub use pages::PAGE_BYTES_MAX;
-pub use status::{EtcdStatus, Foreign, Member, foreign_keys, status, store_revision};
+pub use status::{
+    EtcdStatus, Foreign, Member, count_below, foreign_keys, has_users, status, store_revision, written_since,
+};
 pub use version::Version;
 
 /// The one key that [`copy_back`] writes to lift etcd's revision past the store's. Removed at its end; a leftover of an

@@ -51,17 +51,29 @@ pub struct EtcdStatus {
     pub db_size: u64,
     /// What of it is in use, in bytes.
     pub db_size_in_use: u64,
+    /// Its quota, in bytes, where it tells it: from 3.6 on.
+    pub quota: Option<u64>,
     /// The names of alarms that are set, such as `NOSPACE`.
     pub alarms: Vec<String>,
 }
 
-/// Keys that are not the API server's.
+/// Keys that are not the API server's, or that it has not written.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Foreign {
     /// How many there are.
     pub count: u64,
     /// The first few in key order, unreadable bytes replaced.
     pub first: Vec<String>,
+}
+
+impl Foreign {
+    /// Counts a key, and names it if it is one of the first `named`.
+    pub(crate) fn add(&mut self, key: &[u8], named: usize) {
+        self.count += 1;
+        if self.first.len() < named {
+            self.first.push(String::from_utf8_lossy(key).into_owned());
+        }
+    }
 }
 
 /// The status of the first endpoint that answers, whatever its version.
@@ -112,6 +124,7 @@ pub async fn status(source: &Source) -> Result<EtcdStatus, Error> {
         keys: count.count().max(0) as u64,
         db_size: status.db_size().max(0) as u64,
         db_size_in_use: status.raft_used_db_size().max(0) as u64,
+        quota: u64::try_from(status.db_size_quota()).ok().filter(|quota| *quota > 0),
         alarms: alarms
             .alarms()
             .iter()
@@ -127,6 +140,85 @@ pub async fn status(source: &Source) -> Result<EtcdStatus, Error> {
 /// The head revision of the first endpoint that answers: of an etcd or of the store.
 pub async fn store_revision(source: &Source) -> Result<i64, Error> {
     Connection::open(source).await?.revision().await
+}
+
+/// Whether an etcd has authentication switched on, so that its users and roles would have to come along. It tells so before
+/// it looks at any user (`Authenticate` of etcd's auth service), and nothing is written.
+pub async fn has_users(source: &Source) -> Result<bool, Error> {
+    /// What etcd answers where it has none (`ErrAuthNotEnabled`).
+    const OFF: &str = "authentication is not enabled";
+    // No more than the connection's own check of the status fails where a user is asked for.
+    let connection = match Connection::open(source).await {
+        Ok(connection) => connection,
+        Err(Error::Authentication { .. }) => return Ok(true),
+        Err(error) => return Err(error),
+    };
+    let mut auth = connection.client.auth_client();
+    match auth
+        .authenticate("quantykube-asks-whether".to_owned(), String::new())
+        .await
+    {
+        Ok(_) => Ok(true),
+        Err(error) if error.to_string().contains(OFF) => Ok(false),
+        Err(etcd_client::Error::GRpcStatus(status)) if status.message().starts_with("etcdserver: ") => Ok(true),
+        Err(error) => Err(connection.failed("asking whether it has users", error)),
+    }
+}
+
+/// How many keys begin with `prefix`.
+pub async fn count_below(source: &Source, prefix: &str) -> Result<u64, Error> {
+    let connection = Connection::open(source).await?;
+    let options = GetOptions::new().with_prefix().with_count_only();
+    let answer = connection
+        .client
+        .kv_client()
+        .get(prefix, Some(options))
+        .await
+        .map_err(|error| connection.failed("counting keys of others", error))?;
+    Ok(answer.count().max(0) as u64)
+}
+
+/// The keys that were written into an etcd after `revision`, the one at which it was copied, and that are there still:
+/// what another program wrote, and what the way back will overwrite. What an interrupted way back has written is not
+/// counted; what it has deleted, or somebody else, cannot be seen here. At most `named` of them are named.
+pub async fn written_since(source: &Source, revision: i64, named: usize) -> Result<Foreign, Error> {
+    /// Keys in one answer.
+    const PAGE: i64 = 5_000;
+    let connection = Connection::open(source).await?;
+    let failed = |error| connection.failed("looking for keys written since the move", error);
+    let mut client = connection.client.kv_client();
+    let options = GetOptions::new().with_keys_only();
+    let filler = client.get(FILLER_KEY, Some(options)).await.map_err(failed)?;
+    let began = filler
+        .kvs()
+        .first()
+        .map_or(i64::MAX, etcd_client::KeyValue::create_revision);
+    let mut found = Foreign::default();
+    let mut start = vec![0];
+    loop {
+        let options = GetOptions::new()
+            .with_from_key()
+            .with_keys_only()
+            .with_min_mod_revision(revision + 1)
+            .with_limit(PAGE);
+        let answer = client.get(start, Some(options)).await.map_err(failed)?;
+        for key in answer.kvs() {
+            let own = [COMPACT_KEY, FILLER_KEY]
+                .iter()
+                .any(|known| known.as_bytes() == key.key());
+            if !own && key.mod_revision() < began {
+                found.add(key.key(), named);
+            }
+        }
+        // etcd filters before it limits: an answer without a key is the last one.
+        match answer.kvs().last() {
+            Some(last) if answer.more() => {
+                start = last.key().to_vec();
+                start.push(0);
+            }
+            _ => return Ok(found),
+        }
+    }
 }
 
 /// The keys outside of `prefix` (the API server's `--etcd-prefix`, usually `/registry`) that are neither the API

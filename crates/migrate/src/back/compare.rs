@@ -23,6 +23,15 @@ pub(super) enum Change {
     Delete { key: Bytes },
 }
 
+impl Change {
+    /// The key that is changed.
+    pub fn key(&self) -> &[u8] {
+        match self {
+            Change::Put { key, .. } | Change::Delete { key } => key,
+        }
+    }
+}
+
 /// What a key came to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Verdict {

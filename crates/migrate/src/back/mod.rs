@@ -13,6 +13,7 @@ mod compare;
 mod fill;
 mod grants;
 mod pass;
+mod space;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -22,12 +23,13 @@ use etcd_client::GetOptions;
 use quantykube_base::Reporter;
 use quantykube_store_file::Frozen;
 
-pub use fill::raise_revision;
+pub use fill::{Filled, raise_revision};
 
 use crate::FILLER_KEY;
 use crate::connect::{Connection, Source};
 use crate::copy::{file_error, joined};
 use crate::error::{Error, is_compacted};
+use crate::status::Foreign;
 
 /// What was copied back.
 #[derive(Clone, Debug, Default)]
@@ -40,8 +42,11 @@ pub struct BackOutcome {
     pub etcd_revision_before: i64,
     /// etcd's revision now: higher than any the store has given out.
     pub etcd_revision: i64,
-    /// Writes made only to lift etcd's revision.
-    pub fillers: u64,
+    /// Writes made only to lift etcd's revision, and the room made for them.
+    pub filled: Filled,
+    /// Keys that were not as the move had left them in etcd, and not as the store has them: somebody else wrote or deleted
+    /// them there. They are as the store has them now.
+    pub others: Foreign,
     /// Keys that both sides hold.
     pub keys: u64,
     /// Of those the keys that were left alone.
@@ -97,12 +102,12 @@ pub async fn copy_back(file: &Path, target: &Source, reporter: &Reporter) -> Res
             store.revision, connection.endpoint, outcome.etcd_revision_before
         ),
     );
-    outcome.fillers = fill::fill(&connection, store.floor(), reporter).await?;
+    outcome.filled = fill::fill(&connection, store.floor(), reporter).await?;
     passes(&connection, &store, &mut outcome, reporter).await?;
     outcome.leases_revoked = grants::revoke_empty(&connection, &store).await?;
     outcome.etcd_revision = remove_filler(&connection).await?;
     if store.written_to() {
-        compact(&connection, outcome.etcd_revision).await?;
+        space::compact(&connection, outcome.etcd_revision, false).await?;
         outcome.compacted = Some(outcome.etcd_revision);
         prove_compacted(&connection, store.revision).await?;
     }
@@ -156,6 +161,7 @@ async fn passes(
     outcome: &mut BackOutcome,
     reporter: &Reporter,
 ) -> Result<(), Error> {
+    let began = fill::began(connection).await?;
     loop {
         outcome.passes += 1;
         let leases = grants::prepare(connection, store).await?;
@@ -165,11 +171,12 @@ async fn passes(
             1 => "copying back",
             _ => "comparing",
         };
-        let found = pass::pass(connection, store, &leases.ended, what, reporter).await?;
+        let mut found = pass::pass(connection, store, &leases.ended, began, what, reporter).await?;
         outcome.puts += found.puts;
         outcome.deletes += found.deletes;
         if outcome.passes == 1 {
             outcome.untouched = found.same;
+            outcome.others = std::mem::take(&mut found.others);
         }
         if found.puts == 0 && found.deletes == 0 {
             outcome.keys = found.same;
@@ -198,15 +205,6 @@ async fn remove_filler(connection: &Connection) -> Result<i64, Error> {
         .header()
         .map(etcd_client::ResponseHeader::revision)
         .ok_or_else(|| connection.impossible("an answer without a header"))
-}
-
-/// Compacts; already compacted there is as good.
-async fn compact(connection: &Connection, revision: i64) -> Result<(), Error> {
-    match connection.client.kv_client().compact(revision, None).await {
-        Ok(_) => Ok(()),
-        Err(etcd_client::Error::GRpcStatus(status)) if is_compacted(&status) => Ok(()),
-        Err(error) => Err(connection.failed("compacting", error)),
-    }
 }
 
 /// A read at the store's last revision must be told that it is gone.

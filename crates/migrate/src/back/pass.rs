@@ -12,27 +12,46 @@ use tokio::task::JoinHandle;
 use super::Closed;
 use super::compare::{Since, Verdict, verdict};
 use super::write::Writer;
-use crate::FILLER_KEY;
 use crate::connect::Connection;
 use crate::copy::{file_error, joined, record};
 use crate::error::Error;
 use crate::pages::Pager;
+use crate::status::Foreign;
+use crate::{COMPACT_KEY, FILLER_KEY};
 
 /// What a pass found.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Found {
     pub same: u64,
     pub puts: u64,
     pub deletes: u64,
     pub ended: u64,
+    /// Keys that somebody else wrote into etcd since the move, or deleted from it.
+    pub others: Foreign,
+}
+
+/// How many of the keys that others wrote are named.
+const NAMED_MAX: usize = 10;
+
+/// Of a key that is different: whether neither the API server (before the move) nor a copy back (since `began`) has left
+/// it in etcd as it is there, so that somebody else wrote or deleted it. A key with a lease may have gone by itself. Of a store that was not copied
+/// from an etcd (`imported` is 0) nothing can be told.
+fn by_others(store: Option<&Record>, etcd: Option<&Record>, imported: i64, began: i64) -> bool {
+    match (store, etcd) {
+        _ if imported == 0 => false,
+        (_, Some(etcd)) => etcd.modified > imported && etcd.modified < began && etcd.key != COMPACT_KEY.as_bytes(),
+        (Some(store), None) => store.modified <= imported && store.lease == 0,
+        (None, None) => false,
+    }
 }
 
 /// Compares every key of both sides and writes what differs. What is written meanwhile is not seen by this pass: it
-/// reads etcd at one revision.
+/// reads etcd at one revision. `began` is the revision at which the copy back began to write into etcd.
 pub(super) async fn pass(
     connection: &Connection,
     store: &Closed,
     ended: &HashSet<i64>,
+    began: i64,
     what: &str,
     reporter: &Reporter,
 ) -> Result<Found, Error> {
@@ -63,6 +82,9 @@ pub(super) async fn pass(
             Verdict::Same => found.same += 1,
             Verdict::Ended => found.ended += 1,
             Verdict::Change(change) => {
+                if by_others(of_store.as_ref(), of_etcd.as_ref(), store.imported, began) {
+                    found.others.add(change.key(), NAMED_MAX);
+                }
                 match &change {
                     super::compare::Change::Put { .. } => found.puts += 1,
                     super::compare::Change::Delete { .. } => found.deletes += 1,
