@@ -15,6 +15,10 @@ use quantykube_bundle_format::Kind;
 /// The templates that come with the program.
 const BUILT_IN: &[(&str, &str)] = &[
     (
+        "systemd/quantykube-guard.service",
+        include_str!("../../templates/systemd/quantykube-guard.service"),
+    ),
+    (
         "systemd/quantykube-recover.service",
         include_str!("../../templates/systemd/quantykube-recover.service"),
     ),

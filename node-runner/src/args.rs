@@ -9,6 +9,7 @@ use quantykube_bundle_format::PublicKey;
 
 use crate::commands::bundle::Meant;
 use crate::commands::migrate;
+use crate::unit::Shared;
 
 /// Moves this node's cluster from etcd onto QuantyKube's store, and back.
 #[derive(Debug, Parser)]
@@ -17,6 +18,9 @@ struct Typed {
     /// Print one JSON event a line on standard output.
     #[arg(long, global = true)]
     json: bool,
+    /// The folder shared with the follower (for the move's unit).
+    #[arg(long, hide = true, value_name = "FOLDER")]
+    inside: Option<PathBuf>,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -67,6 +71,14 @@ enum Verb {
         #[arg(long, required = true)]
         boot: bool,
     },
+    /// The guard over the API server's manifest.
+    Guard {
+        #[command(subcommand)]
+        what: Guard,
+    },
+    /// Become what was typed (for the move's unit).
+    #[command(hide = true)]
+    InUnit { folder: PathBuf },
     /// Say where the cluster's data lives, since when, and whether a move is open.
     Status,
     /// Copy an etcd into a store file by hand, with its revisions.
@@ -88,6 +100,12 @@ enum Verb {
     /// Ask the store for its revision as the API server would (for plans).
     #[command(hide = true)]
     StoreReady(Etcd),
+    /// Succeed only if no other client is connected to etcd (for plans).
+    #[command(hide = true)]
+    EtcdQuiet {
+        #[arg(long)]
+        endpoint: String,
+    },
     /// Succeed only if nobody has written to a store file since it was copied (for plans).
     #[command(hide = true)]
     GateStore {
@@ -110,6 +128,16 @@ enum Verb {
         #[arg(long)]
         file: PathBuf,
     },
+}
+
+/// What is asked of the guard.
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum Guard {
+    /// Give back a manifest that the guard took out of the kubelet's folder, edited so that it names where the data lives.
+    Release,
+    /// Watch the kubelet's folder (for the unit quantykube-guard).
+    #[command(hide = true)]
+    Watch,
 }
 
 /// Which bundle is meant, and whose.
@@ -189,6 +217,8 @@ pub enum Command {
     UndoStore,
     /// Go on.
     Resume,
+    /// In the move's unit: become what was typed.
+    InUnit(Shared),
     /// After a boot, before the kubelet.
     RecoverAtBoot,
     /// After a boot, and the kubelet.
@@ -203,6 +233,15 @@ pub enum Command {
     ApiReady(crate::facts::api_server::Endpoint),
     /// For plans: does the store answer?
     StoreReady(Etcd),
+    /// For the guard's unit.
+    GuardWatch,
+    /// Give back what the guard took.
+    GuardRelease,
+    /// For plans: is anybody else connected to etcd?
+    EtcdQuiet {
+        /// Its URL.
+        endpoint: String,
+    },
     /// For plans: is a store file as it was copied?
     GateStore {
         /// The store's file.
@@ -222,6 +261,27 @@ pub enum Command {
         /// From where.
         file: PathBuf,
     },
+}
+
+impl Command {
+    /// Whether it is a move, which runs in a unit of its own.
+    pub fn is_move(&self) -> bool {
+        matches!(
+            self,
+            Command::InstallStore { .. } | Command::UndoStore | Command::Resume
+        )
+    }
+}
+
+/// What was typed, as far as it can be told without looking at the node.
+#[derive(Debug)]
+pub struct Line {
+    /// Whether a program reads the output.
+    pub json: bool,
+    /// In the move's unit: the folder shared with the follower.
+    pub inside: Option<Shared>,
+    /// What is to be done.
+    pub command: Result<Command, Failure>,
 }
 
 /// A bundle's id: 64 hexadecimal digits.
@@ -252,13 +312,17 @@ impl Id {
     }
 }
 
-/// Reads the command line: whether a program reads the output, and what is to be done. Prints and ends the process on `--help` and wrong usage, as clap does.
-pub fn parse() -> (bool, Result<Command, Failure>) {
+/// Reads the command line. Prints and ends the process on `--help` and wrong usage, as clap does.
+pub fn parse() -> Line {
     let typed = Typed::try_parse().unwrap_or_else(|error| match error.use_stderr() {
         true if let Some(exit) = Reporter::usage(&error.to_string()) => std::process::exit(exit.code().into()),
         _ => error.exit(),
     });
-    (typed.json, check(typed.verb))
+    Line {
+        json: typed.json,
+        inside: typed.inside.map(Shared::at),
+        command: check(typed.verb),
+    }
 }
 
 /// Everything about arguments that can fail without looking at the node.
@@ -285,6 +349,7 @@ fn check(verb: Verb) -> Result<Command, Failure> {
         Verb::Undo { what: Move::Store } => Command::UndoStore,
         Verb::Resume { boot: false } => Command::Resume,
         Verb::Resume { boot: true } => Command::ResumeAtBoot,
+        Verb::InUnit { folder } => Command::InUnit(Shared::at(folder)),
         Verb::Recover { boot: _ } => Command::RecoverAtBoot,
         Verb::Status => Command::Status,
         Verb::Migrate(args) => Command::Migrate(args),
@@ -300,6 +365,9 @@ fn check(verb: Verb) -> Result<Command, Failure> {
             client: cert.zip(key),
         }),
         Verb::StoreReady(etcd) => Command::StoreReady(etcd),
+        Verb::Guard { what: Guard::Release } => Command::GuardRelease,
+        Verb::Guard { what: Guard::Watch } => Command::GuardWatch,
+        Verb::EtcdQuiet { endpoint } => Command::EtcdQuiet { endpoint },
         Verb::GateStore { file } => Command::GateStore { file },
         Verb::RaiseRevision { etcd, store } => Command::RaiseRevision { etcd, store },
         Verb::CopyBack { etcd, file } => Command::CopyBack { etcd, file },

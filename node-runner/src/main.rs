@@ -12,6 +12,7 @@ mod guard;
 mod moves;
 #[cfg(test)]
 mod testing;
+mod unit;
 
 use std::process::ExitCode;
 
@@ -20,12 +21,38 @@ use commands::Context;
 use quantykube_base::{Exit, Failure, Reporter};
 
 fn main() -> ExitCode {
-    let (json, command) = args::parse();
-    let context = Context::new(Reporter::detect(json));
-    let result = command.and_then(|command| run(&context, command));
-    match result {
-        Ok(exit) => exit.into(),
-        Err(failure) => context.reporter.failure(&failure).into(),
+    let args::Line { json, inside, command } = args::parse();
+    let context = Context::new(match &inside {
+        Some(_) => unit::reporter(),
+        None => Reporter::detect(json),
+    });
+    let result = command.and_then(|command| match &inside {
+        Some(shared) => run(&context, go_on(&context, shared, command)?),
+        // A move must not end with the terminal that it was typed at.
+        None if command.is_move() => unit::follow(&context),
+        None => run(&context, command),
+    });
+    let exit = result.unwrap_or_else(|failure| context.reporter.failure(&failure));
+    if let Some(shared) = inside {
+        shared.end(exit);
+    }
+    exit.into()
+}
+
+/// What a move's process does: what was typed, or, where an earlier one was killed in the middle, the rest of it. The
+/// other verbs go on from an open move by themselves.
+fn go_on(context: &Context, shared: &unit::Shared, command: Command) -> Result<Command, Failure> {
+    if !shared.begin() {
+        return Ok(command);
+    }
+    context.reporter.warning(
+        "restarted",
+        "the move's process was ended from outside; it goes on from its journal",
+    );
+    let open = context.root.journals().open_move(&context.machine());
+    match (command, open.map_err(|error| error.failure())?) {
+        (Command::InstallStore { .. }, Some(_)) => Ok(Command::Resume),
+        (command, _) => Ok(command),
     }
 }
 
@@ -38,6 +65,7 @@ fn run(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::InstallStore { meant } => commands::install::run(context, &meant),
         Command::UndoStore => commands::undo::run(context),
         Command::Resume => commands::resume::run(context),
+        Command::InUnit(shared) => Err(unit::become_what_was_typed(&shared)),
         Command::RecoverAtBoot => commands::boot::recover(context),
         Command::ResumeAtBoot => commands::boot::resume(context),
         Command::Status => commands::status::run(context),
@@ -45,6 +73,9 @@ fn run(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::Version => commands::version::run(context),
         Command::ApiReady(endpoint) => commands::api_ready::run(context, &endpoint),
         Command::StoreReady(etcd) => commands::store_ready::run(context, &etcd),
+        Command::GuardWatch => guard::watch(context),
+        Command::GuardRelease => guard::release(context),
+        Command::EtcdQuiet { endpoint } => commands::etcd_quiet::run(context, &endpoint),
         Command::GateStore { file } => commands::gate_store::run(context, &file),
         Command::RaiseRevision { etcd, store } => commands::raise_revision::run(context, &etcd, &store),
         Command::CopyBack { etcd, file } => commands::copy_back::run(context, &etcd, &file),

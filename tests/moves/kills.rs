@@ -1,86 +1,193 @@
-//! kill -9 of `run`: the next `./run undo store` puts the node right.
+//! kill -9 of the move's process, of its follower and of its whole unit, at random moments: with nobody there each move
+//! ends as before or moved. A move that nobody starts again waits for `undo`.
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
 use quantykube_test_node::Spawned;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use serde_json::Value;
 
 use crate::bench::{Bench, ETCD, LONG, STORE};
 
+/// The unit that a move runs in.
+pub const UNIT: &str = "quantykube-move.service";
+
 #[test]
-fn killed_at_five_places_an_install_is_put_back() {
+fn killed_at_random_moments_a_move_ends_with_nobody_there() {
+    let seed = std::env::var("QUANTYKUBE_SEED").map_or_else(|_| rand::random(), |seed| seed.parse().unwrap());
+    println!("QUANTYKUBE_SEED={seed}");
+    let kills: u32 = std::env::var("QUANTYKUBE_KILLS").map_or(20, |kills| kills.parse().unwrap());
+    let mut random = StdRng::seed_from_u64(seed);
     let bench = Bench::set_up();
     let original = bench.manifest();
-    let mut before = bench.objects();
-    for place in ["gone", "copy", "unit", "return", "ready"] {
-        kill_at(&bench, "install", place);
-        let status = bench.status();
-        assert_eq!(
-            status["openMove"],
-            status["journals"].as_array().unwrap().last().unwrap()["id"],
-            "{status}"
-        );
-        let began = Instant::now();
-        let said = bench.run(&["undo", "store"]).expect(0);
-        let took = began.elapsed();
+    let before = bench.objects();
+    // How long each takes when it is left alone.
+    let mut spans = ["install", "undo"].map(|verb| {
+        let begun = Instant::now();
+        bench.run(&[verb, "store"]).expect(0);
+        begun.elapsed()
+    });
+    bench.node.api_ready(LONG);
+    let mut written = Vec::new();
+    let (mut done, mut late, mut moved, mut as_before) = (0, 0, 0, 0);
+    while done < kills {
+        let on_store = bench.serves_from() == STORE;
+        let verb = if on_store { "undo" } else { "install" };
+        let begun = Instant::now();
+        let mut run = bench.spawn(&[verb, "store"]);
+        let after = spans[usize::from(on_store)].mul_f64(random.random_range(0.02..0.95));
+        let how = HOWS[random.random_range(0..HOWS.len())];
+        std::thread::sleep(after);
+        if !kill(&bench, &mut run, how) {
+            late += 1;
+            spans[usize::from(on_store)] = begun.elapsed();
+        } else {
+            done += 1;
+        }
+        let _ = run.child.stdout.take();
+        let _ = run.wait();
+        let status = wait_for_the_end(&bench);
         bench.node.api_ready(LONG);
-        assert_eq!(bench.serves_from(), ETCD, "killed at {place}");
-        assert_eq!(bench.manifest(), original, "killed at {place}");
-        assert!(!bench.is_active("quantykube-store") && !bench.is_enabled("quantykube-store"));
-        assert!(!bench.node.path("/var/lib/quantykube/store/store.qks").exists());
-        assert_eq!(bench.status()["openMove"], Value::Null);
-        let after = bench.objects();
-        let (compared, _) = after.unchanged_since(&before);
+        let now_on_store = bench.serves_from() == STORE;
+        assert_eq!(status["data"], if now_on_store { "store" } else { "etcd" }, "{status}");
+        assert_eq!(bench.is_active("quantykube-store"), now_on_store);
+        assert_eq!(bench.is_enabled("quantykube-store"), now_on_store);
+        if !now_on_store {
+            assert_eq!(bench.manifest(), original);
+            assert!(!bench.node.path("/var/lib/quantykube/store/store.qks").exists());
+        }
+        match now_on_store == on_store {
+            true => as_before += 1,
+            false => moved += 1,
+        }
         println!(
-            "killed at {place}: undo took {:.1} s ({}), {compared} objects as they were",
-            took.as_secs_f64(),
-            said.last()["journal"]
+            "{verb}, {how:?} killed after {:.2} s: {}",
+            after.as_secs_f64(),
+            status["data"]
         );
-        before = after;
+        // Acknowledged between two moves; looked for at the end.
+        let name = format!("kept-{}", written.len());
+        bench.kubectl(&["-n", "moves", "create", "configmap", &name, "--from-literal=a=b"]);
+        written.push(name);
+    }
+    let (compared, _) = bench.objects().unchanged_since(&before);
+    for name in &written {
+        bench.kubectl(&["-n", "moves", "get", "configmap", name]);
+    }
+    println!(
+        "{compared} objects are as they were, and {} that were written meanwhile are there",
+        written.len()
+    );
+    println!(
+        "{kills} kills ({late} more came too late), one after another on one node: {moved} ends were moved, {as_before} as before"
+    );
+    let state = bench.node.exec(&["systemctl", "is-system-running"]);
+    assert_eq!(String::from_utf8_lossy(&state.stdout).trim(), "running");
+    left_open(&bench, &original);
+}
+
+/// Who is killed.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    /// The process that makes the move.
+    Process,
+    /// It and its follower.
+    Both,
+    /// All of the unit.
+    Unit,
+    /// The process, and the one that goes on from it.
+    Twice,
+}
+
+const HOWS: [How; 4] = [How::Process, How::Both, How::Unit, How::Twice];
+
+/// Whether there was anything to kill.
+fn kill(bench: &Bench, run: &mut Spawned, how: How) -> bool {
+    let signal = |whom: &str| {
+        let whom = format!("--kill-whom={whom}");
+        let output = bench.node.exec(&["systemctl", "kill", &whom, "--signal=KILL", UNIT]);
+        output.status.success()
+    };
+    match how {
+        How::Process => signal("main"),
+        How::Unit => signal("all"),
+        How::Both => {
+            let killed = signal("main");
+            if run.pid().is_some() && killed {
+                run.kill();
+            }
+            killed
+        }
+        How::Twice => {
+            let killed = signal("main");
+            std::thread::sleep(Duration::from_millis(800));
+            signal("main") || killed
+        }
     }
 }
 
-#[test]
-fn killed_on_its_way_back_an_undo_is_finished() {
-    let bench = Bench::set_up();
-    let original = bench.manifest();
-    for (round, place) in ["copy-back", "return"].into_iter().enumerate() {
-        bench.run(&["install", "store"]).expect(0);
+/// Waits until no move runs and none is open; returns what `status` says then.
+pub fn wait_for_the_end(bench: &Bench) -> Value {
+    let begun = Instant::now();
+    loop {
+        if !bench.is_active(UNIT) && !is_starting(bench) {
+            let status = bench.status();
+            if status["openMove"] == Value::Null {
+                return status;
+            }
+            assert!(begun.elapsed() < LONG, "the move is still open: {status}");
+        }
+        assert!(begun.elapsed() < LONG, "the move still runs");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Whether the unit waits for its next start.
+fn is_starting(bench: &Bench) -> bool {
+    let output = bench
+        .node
+        .exec(&["systemctl", "show", "--property=ActiveState", "--value", UNIT]);
+    let state = String::from_utf8_lossy(&output.stdout);
+    matches!(state.trim(), "activating" | "deactivating")
+}
+
+/// A move that nobody starts again, as after a kill with systemd's own limit reached: `undo` puts it right.
+fn left_open(bench: &Bench, original: &str) {
+    if bench.serves_from() == STORE {
+        bench.run(&["undo", "store"]).expect(0);
         bench.node.api_ready(LONG);
-        assert_eq!(bench.serves_from(), STORE);
-        let name = format!("round-{round}");
-        bench.kubectl(&["-n", "moves", "create", "configmap", &name, "--from-literal=a=b"]);
-        let on_store = bench.objects();
-        kill_at(&bench, "undo", place);
+    }
+    let before = bench.objects();
+    for place in ["copy", "ready"] {
+        // As the unit runs it, without the unit.
+        bench.node.run(&["rm", "-rf", "/run/alone"]);
+        bench.node.run(&["mkdir", "/run/alone"]);
+        let run = format!("{}/run", bench.folder);
+        let mut run = bench.node.spawn(&[&run, "--inside", "/run/alone", "install", "store"]);
+        read_up_to(&mut run, place);
+        let status = run.kill();
+        assert_eq!(nsenter_signal(status), Some(9), "the kill came too late: {status}");
         assert_ne!(bench.status()["openMove"], Value::Null);
         bench.run(&["undo", "store"]).expect(0);
         bench.node.api_ready(LONG);
         assert_eq!(bench.serves_from(), ETCD, "killed at {place}");
         assert_eq!(bench.manifest(), original, "killed at {place}");
-        let back = bench.objects();
-        let written = &back.objects[&format!("configmaps moves/{name}")];
-        assert!(back.revision > on_store.revision);
-        println!(
-            "undo killed at {place}: finished, {name} is at {} in etcd",
-            written.revision
-        );
+        assert_eq!(bench.status()["openMove"], Value::Null);
+        let (compared, _) = bench.objects().unchanged_since(&before);
+        println!("killed at {place} and not started again: undo put it back, {compared} objects as they were");
     }
-}
-
-/// Starts a move and kills it as soon as it says that it begins the step `place`. Proves that the kill came in time.
-fn kill_at(bench: &Bench, verb: &str, place: &str) {
-    let mut run = bench.spawn(&[verb, "store"]);
-    read_up_to(&mut run, place);
-    // Somewhere inside of the step, not always at its beginning.
-    std::thread::sleep(Duration::from_millis(20));
-    let status = run.kill();
-    assert_eq!(nsenter_signal(status), Some(9), "the kill came too late: {status}");
 }
 
 /// Reads what a run says up to the beginning of the step `place`, and not a byte more.
 pub fn read_up_to(run: &mut Spawned, place: &str) -> Vec<Value> {
+    read_until(run, |event| event["event"] == "step" && event["name"] == place)
+}
+
+/// Reads what a run says up to an event, and not a byte more.
+pub fn read_until(run: &mut Spawned, is_it: impl Fn(&Value) -> bool) -> Vec<Value> {
     let output = run.child.stdout.as_mut().unwrap();
     let mut events = Vec::new();
     loop {
@@ -89,9 +196,9 @@ pub fn read_up_to(run: &mut Spawned, place: &str) -> Vec<Value> {
         while output.read(&mut byte).unwrap() == 1 && byte[0] != b'\n' {
             line.push(byte[0]);
         }
-        assert!(!line.is_empty(), "the move ended before the step {place}: {events:#?}");
+        assert!(!line.is_empty(), "the move ended before that: {events:#?}");
         let event: Value = serde_json::from_slice(&line).unwrap();
-        let reached = event["event"] == "step" && event["name"] == place;
+        let reached = is_it(&event);
         events.push(event);
         if reached {
             return events;

@@ -6,9 +6,11 @@ pub mod durable;
 mod exit;
 mod failure;
 mod regular;
+mod relay;
 mod report;
 
 pub use exit::Exit;
 pub use failure::Failure;
 pub use regular::open_regular;
+pub use relay::Relay;
 pub use report::{Mode, Progress, Reporter, Unit, human_bytes};

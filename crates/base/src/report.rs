@@ -4,6 +4,7 @@
 //! one event: `{"event": "step" | "progress" | "warning" | "result" | "error", ...}`.
 
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -20,6 +21,8 @@ pub enum Mode {
     Terminal,
     /// A log: plain lines on standard error, progress at most every few seconds.
     Plain,
+    /// Another of our programs, which says it on for whoever reads it: [`crate::Relay`].
+    Relay,
 }
 
 /// The one door for everything a program says.
@@ -30,6 +33,8 @@ pub struct Reporter {
 
 /// How often plain lines and JSON events tell of progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
+/// How often progress is passed on that another program tells of.
+const RELAYED_EVERY: Duration = Duration::from_millis(200);
 
 impl Reporter {
     /// JSON where asked for; else by what standard error is.
@@ -55,7 +60,7 @@ impl Reporter {
     /// A step that begins or ended: `name` is stable, `message` is for people.
     pub fn step(&self, name: &str, message: &str) {
         match self.mode {
-            Mode::Json => self.event("step", json!({"name": name, "message": message})),
+            Mode::Json | Mode::Relay => self.event("step", json!({"name": name, "message": message})),
             _ => err_line(message),
         }
     }
@@ -63,7 +68,7 @@ impl Reporter {
     /// Something the user should know that stops nothing.
     pub fn warning(&self, name: &str, message: &str) {
         match self.mode {
-            Mode::Json => self.event("warning", json!({"name": name, "message": message})),
+            Mode::Json | Mode::Relay => self.event("warning", json!({"name": name, "message": message})),
             _ => err_line(&format!("warning: {message}")),
         }
     }
@@ -72,6 +77,7 @@ impl Reporter {
     pub fn result(&self, text: &str, value: Value) {
         match self.mode {
             Mode::Json => self.event("result", value),
+            Mode::Relay => self.event("result", json!({"text": text, "value": value})),
             _ if text.is_empty() => {}
             _ => out_line(text),
         }
@@ -79,31 +85,35 @@ impl Reporter {
 
     /// The end of a run that failed. Returns the exit code to end with.
     pub fn failure(&self, failure: &Failure) -> Exit {
+        let hint = failure.hint.as_deref();
+        self.failed(failure.exit, failure.name, &failure.message, &failure.chain(), hint);
+        failure.exit
+    }
+
+    /// A failure by its parts.
+    pub(crate) fn failed(&self, exit: Exit, name: &str, message: &str, causes: &[String], hint: Option<&str>) {
         match self.mode {
-            Mode::Json => self.event(
+            Mode::Json | Mode::Relay => self.event(
                 "error",
                 json!({
-                    "name": failure.name,
-                    "exit": failure.exit.code(),
-                    "exitName": failure.exit.name(),
-                    "message": failure.message,
-                    "causes": failure.chain(),
-                    "hint": failure.hint,
+                    "name": name,
+                    "exit": exit.code(),
+                    "exitName": exit.name(),
+                    "message": message,
+                    "causes": causes,
+                    "hint": hint,
                 }),
             ),
-            _ => {
-                err_line(&format!("error: {}", failure.message));
-                for cause in failure.chain() {
+            Mode::Terminal | Mode::Plain => {
+                err_line(&format!("error: {message}"));
+                for cause in causes {
                     err_line(&format!("  caused by: {cause}"));
                 }
-                if let Some(hint) = &failure.hint {
-                    for line in hint.lines() {
-                        err_line(&format!("hint: {line}"));
-                    }
+                for line in hint.into_iter().flat_map(str::lines) {
+                    err_line(&format!("hint: {line}"));
                 }
             }
         }
-        failure.exit
     }
 
     /// Wrong usage, told as an event if `--json` is on the command line, which could not be read as a whole. The name of
@@ -162,11 +172,26 @@ impl Reporter {
     }
 }
 
-/// A reader that went away (`| head`) is no reason to panic in the middle of work on a node.
+/// A reader that went away (`| head`) is no reason to panic in the middle of work on a node. A place that takes no more, as
+/// a full disk, is none either, but whoever counts on the output must hear of it: see [`output_was_lost`].
 fn out_line(text: &str) {
     let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{text}");
-    let _ = out.flush();
+    let written = writeln!(out, "{text}").and_then(|()| out.flush());
+    if let Err(error) = written
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+        && !LOST.swap(true, Ordering::Relaxed)
+    {
+        err_line(&format!("error: what was said is lost, standard output takes nothing: {error}"));
+    }
+}
+
+/// Whether a line for standard output could not be written.
+static LOST: AtomicBool = AtomicBool::new(false);
+
+/// Whether something that was said did not reach standard output, though its reader is still there. A program that ends
+/// with [`Exit::Done`] then ends with [`Exit::Failed`]: what it did is done, and what it said is not known.
+pub(crate) fn output_was_lost() -> bool {
+    LOST.load(Ordering::Relaxed)
 }
 
 /// A terminal that went away is no reason either.
@@ -188,7 +213,10 @@ pub enum Unit {
 }
 
 impl Unit {
-    fn name(self) -> &'static str {
+    /// Every unit.
+    pub(crate) const ALL: [Unit; 4] = [Unit::Bytes, Unit::Keys, Unit::Files, Unit::Revisions];
+
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Unit::Bytes => "bytes",
             Unit::Keys => "keys",
@@ -226,9 +254,9 @@ impl Progress {
             } else {
                 format!("{} ({note})", self.what)
             });
-        } else if self.told.elapsed() >= PROGRESS_EVERY {
+        } else if self.told.elapsed() >= self.every() {
             self.told = Instant::now();
-            self.tell();
+            self.tell(false);
         }
     }
 
@@ -244,12 +272,30 @@ impl Progress {
             bar.finish_and_clear();
             err_line(&self.line());
         } else {
-            self.tell();
+            self.tell(true);
         }
     }
 
-    fn tell(&self) {
+    fn every(&self) -> Duration {
         match self.reporter.mode {
+            Mode::Relay => RELAYED_EVERY,
+            _ => PROGRESS_EVERY,
+        }
+    }
+
+    fn tell(&self, last: bool) {
+        match self.reporter.mode {
+            Mode::Relay => self.reporter.event(
+                "progress",
+                json!({
+                    "what": self.what,
+                    "unit": self.unit.name(),
+                    "done": self.done,
+                    "total": self.total,
+                    "note": self.note,
+                    "last": last,
+                }),
+            ),
             Mode::Json => self.reporter.event(
                 "progress",
                 json!({

@@ -191,6 +191,10 @@ pub enum Op {
         path: PathBuf,
         /// Absolute; must not exist before.
         to: PathBuf,
+        /// What somebody runs from the file and ends when it is away. The undo gives it the time to end before it gives
+        /// the file back; one that does not end is no error.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        runs: Option<Process>,
     },
     /// Renames a file from a named place to where it is in use. Undo: the reverse.
     Return {
@@ -199,7 +203,7 @@ pub enum Op {
         /// Absolute; must not exist before.
         to: PathBuf,
     },
-    /// Runs a program that makes one new path, whole and synced, by a last rename.
+    /// Runs a program that makes one new path, whole and synced, by a last rename. One that falls silent is ended.
     /// Undo: renamed to `aside`, or removed where there is none (only for what nothing was served from).
     Build {
         /// Program (absolute) and arguments.
@@ -213,7 +217,8 @@ pub enum Op {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         aside: Option<PathBuf>,
     },
-    /// Runs a program that may be run again at any time (after a kill it is). Exit code 0 is success.
+    /// Runs a program that may be run again at any time (after a kill it is). Exit code 0 is success. One that falls
+    /// silent is ended.
     Run {
         /// Program (absolute) and arguments.
         argv: Vec<String>,
@@ -236,7 +241,8 @@ pub enum Op {
         #[serde(default)]
         way: Way,
     },
-    /// Waits until no process of a kind is left. Never kills; may ask it to end.
+    /// Waits until no process of a kind is left, nor the group that the one named by its id was in. Never kills; may ask
+    /// it to end.
     WaitGone {
         /// Which.
         process: Process,
@@ -288,7 +294,7 @@ pub enum Content {
 }
 
 /// A kind of process: all that match `program` and `args`, and the one that `pid` names.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Process {
     /// The last part of the first argument, such as `kube-apiserver`.
@@ -298,6 +304,13 @@ pub struct Process {
     /// One that was seen before the move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<Pid>,
+    /// The boot in which `pid` and `group` were seen, as `/proc/sys/kernel/random/boot_id` has it: in any other they name
+    /// nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
+    /// The control group of the pod that `pid` is in, as an absolute path: it goes when all of the pod has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<PathBuf>,
 }
 
 /// One process for as long as it lives; its number may be used again by another.
@@ -402,7 +415,7 @@ impl Op {
             },
             Op::PutLink { path, target } => format!("link {} -> {}", path.display(), target.display()),
             Op::EditString { path, from, to } => format!("edit {}: {} -> {}", path.display(), from.trim(), to.trim()),
-            Op::Retire { path, to } => format!("rename {} to {}", path.display(), to.display()),
+            Op::Retire { path, to, .. } => format!("rename {} to {}", path.display(), to.display()),
             Op::Return { from, to } => format!("rename {} to {}", from.display(), to.display()),
             Op::Build { argv, creates, .. } => format!("build {} by {}", creates.display(), argv.join(" ")),
             Op::Run { argv, .. } => format!("run {}", argv.join(" ")),
@@ -459,7 +472,7 @@ impl Op {
                 }
                 path(at)
             }
-            Op::Retire { path: from, to } | Op::Return { from, to } => path(from).and(path(to)),
+            Op::Retire { path: from, to, .. } | Op::Return { from, to } => path(from).and(path(to)),
             Op::Build {
                 argv: run,
                 creates,

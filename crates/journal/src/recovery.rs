@@ -136,7 +136,7 @@ pub(crate) mod tests {
         let process = Process {
             program: "server".into(),
             args: vec!["--one".into()],
-            pid: None,
+            ..Process::default()
         };
         let argv = || vec!["/bin/true".to_owned()];
         let gone = Op::WaitGone {
@@ -174,6 +174,7 @@ pub(crate) mod tests {
                     Op::Retire {
                         path: "/b".into(),
                         to: "/c".into(),
+                        runs: None,
                     },
                 )
                 .back(Place::First),

@@ -1,11 +1,14 @@
 //! The only loop: it runs, resumes, undoes and walks back, one step at a time, as the table says.
 
+use std::time::Duration;
+
 use quantykube_base::Exit;
 
 use crate::boot;
 use crate::error::Error;
 use crate::journals::{Ending, Journal, Observer, Outcome, Trouble as Noted};
 use crate::ops::{self, Context, Trouble};
+use crate::plan::Op;
 use crate::recovery::{Action, Request, decide};
 use crate::state::{Before, End, Event, Heading, Turned, Why};
 use crate::system::{Heed, Interrupt, System};
@@ -16,9 +19,18 @@ const ERROR_LENGTH_MAX: usize = 2000;
 /// Whether the loop goes on.
 enum Next {
     Step,
-    /// The move stays open here, with this exit code.
-    Leave(Exit),
+    /// A step was done or undone.
+    Done,
+    /// A step failed where that leaves the move open: it is tried again at once, and after that a person must look.
+    Again,
+    /// The same, of a step that has waited and tried for as long as it may.
+    Stuck,
 }
+
+/// How often a step is tried whose failure leaves the move open.
+const TRIES: u32 = 3;
+/// Between two tries.
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 
 /// How the loop is to go on.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +64,13 @@ pub(crate) fn go(
         why,
         only_local,
     } = order.into();
+    // Before anything is taken away: a number that is used again must not pass for the process that had it.
+    for step in &journal.plan.steps {
+        if let Op::WaitGone { process, .. } = &step.op {
+            system.hold(process)?;
+        }
+    }
+    let mut tries = 1;
     while journal.state.end().is_none() {
         let next = journal.state.next_step();
         let phase = next.and_then(|step| journal.state.phase(step));
@@ -101,8 +120,14 @@ pub(crate) fn go(
             }
             (action, next) => unreachable!("the table answers {action:?} for step {next:?}"),
         };
-        if let Next::Leave(exit) = next {
-            return Ok(outcome(journal, request, Some(exit)));
+        match next {
+            Next::Step => {}
+            Next::Again if tries < TRIES => {
+                tries += 1;
+                system.sleep(BETWEEN_TRIES);
+            }
+            Next::Again | Next::Stuck => return Ok(outcome(journal, request, Some(Exit::Stuck))),
+            Next::Done => tries = 1,
         }
     }
     Ok(outcome(journal, request, None))
@@ -201,7 +226,7 @@ fn acted_on(
         Ok(()) => {
             journal.note(system, &Event::Done { step })?;
             observer.end(true, &plan.steps[step], Ok(()));
-            Ok(Next::Step)
+            Ok(Next::Done)
         }
         // The step stays started; what the interrupt means is decided before the next one.
         Err(Trouble::Interrupted) => {
@@ -219,12 +244,20 @@ fn acted_on(
                 },
             )?;
             if journal.state.heading() == Heading::Onward {
-                return Ok(Next::Leave(Exit::Stuck));
+                return Ok(again(&plan.steps[step].op));
             }
             observer.turn("that failed: putting everything back");
             Ok(Next::Step)
         }
         Err(Trouble::Barred(_)) => unreachable!("a gate is asked on the way back only"),
+    }
+}
+
+/// What a failure means that leaves the move open. A rename that failed once may well go through a moment later.
+fn again(op: &Op) -> Next {
+    match op {
+        Op::Build { .. } | Op::Run { .. } | Op::WaitGone { .. } | Op::Probe { .. } => Next::Stuck,
+        _ => Next::Again,
     }
 }
 
@@ -256,7 +289,7 @@ fn undo(
         Ok(()) => {
             journal.note(system, &Event::Undone { step })?;
             observer.end(false, &plan.steps[step], Ok(()));
-            Ok(Next::Step)
+            Ok(Next::Done)
         }
         Err(Trouble::Interrupted) => {
             observer.end(false, &plan.steps[step], Err("interrupted"));
@@ -271,7 +304,7 @@ fn undo(
                     error: cut(message),
                 },
             )?;
-            Ok(Next::Leave(Exit::Stuck))
+            Ok(again(&plan.steps[step].op))
         }
         Err(Trouble::Barred(message)) => {
             observer.end(false, &plan.steps[step], Err(&message));

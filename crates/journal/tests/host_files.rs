@@ -97,6 +97,7 @@ fn plan() -> Plan {
                 Op::Retire {
                     path: "/etc/manifests/api.yaml".into(),
                     to: "/opt/folder/api.yaml".into(),
+                    runs: None,
                 },
             ),
             step(
@@ -178,6 +179,8 @@ impl System for Aborting {
     fn set_active(&mut self, name: &str, active: bool) -> Of<()> { self.host.set_active(name, active) }
     fn reload_units(&mut self) -> Of<()> { self.host.reload_units() }
     fn processes(&self, process: &Process) -> Of<Vec<Pid>> { self.host.processes(process) }
+    fn group_stands(&self, process: &Process) -> Of<bool> { self.host.group_stands(process) }
+    fn hold(&mut self, process: &Process) -> Of<()> { self.host.hold(process) }
     fn terminate(&mut self, pid: Pid) -> Of<()> { self.host.terminate(pid) }
     fn run(&mut self, call: &Call<'_>, line: &mut dyn FnMut(&str)) -> Of<Ended> { self.host.run(call, line) }
     fn now(&self) -> Duration { self.host.now() }

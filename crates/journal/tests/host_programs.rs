@@ -23,6 +23,7 @@ fn call(host: &mut Host, folder: &Path, script: &str, timeout: Option<Duration>)
         log: &log,
         move_dir: folder,
         timeout,
+        silence: None,
         heed: Heed::All,
     };
     let mut lines = Vec::new();
@@ -52,6 +53,23 @@ fn programs_are_followed_bounded_and_ended() {
     let began = Instant::now();
     let (ended, _) = call(&mut host, folder.path(), "sleep 60", Some(Duration::from_millis(200)));
     assert_eq!(ended, Ended::TimedOut);
+    let argv = shell("echo a; sleep 0.2; echo b; sleep 0.2; echo c; sleep 60");
+    let log = folder.path().join("silent.log");
+    let silent = Call {
+        argv: &argv,
+        log: &log,
+        move_dir: folder.path(),
+        timeout: None,
+        silence: Some(Duration::from_millis(1500)),
+        heed: Heed::All,
+    };
+    let mut lines = Vec::new();
+    let ended = host.run(&silent, &mut |line| lines.push(line.to_owned())).unwrap();
+    assert_eq!(
+        (ended, lines.concat()),
+        (Ended::Silent, "abc".to_owned()),
+        "while it speaks it lives"
+    );
     let flag = host.interrupt_flag();
     let setter = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(200));
@@ -68,6 +86,7 @@ fn programs_are_followed_bounded_and_ended() {
                 log: &folder.path().join("out.log"),
                 move_dir: folder.path(),
                 timeout: None,
+                silence: None,
                 heed: Heed::Stop
             },
             &mut |_| {}
@@ -85,7 +104,7 @@ fn a_process_is_known_by_its_arguments_and_by_its_start() {
     let process = |args: &[&str]| Process {
         program: "sleep".into(),
         args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-        pid: None,
+        ..Process::default()
     };
     // Its arguments can be read a moment after it has begun.
     let found = (0..1000)
@@ -112,6 +131,7 @@ fn a_process_is_known_by_its_arguments_and_by_its_start() {
         program: "any".into(),
         args: vec![],
         pid: Some(found[0]),
+        ..Process::default()
     };
     assert_eq!(host.processes(&named).unwrap(), found);
     let other_start = Pid {
@@ -132,6 +152,22 @@ fn a_process_is_known_by_its_arguments_and_by_its_start() {
         found,
         "a process that only has the number gets no TERM"
     );
+    // Held, it is known by its handle. What was seen in another boot names nothing.
+    let this_boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let held = Process {
+        boot_id: Some(this_boot.trim().to_owned()),
+        group: Some("/sys/fs/cgroup".into()),
+        ..named.clone()
+    };
+    host.hold(&held).unwrap();
+    assert_eq!(host.processes(&held).unwrap(), found);
+    assert!(host.group_stands(&held).unwrap());
+    let of_another_boot = Process {
+        boot_id: Some("another".into()),
+        ..held.clone()
+    };
+    assert!(host.processes(&of_another_boot).unwrap().is_empty());
+    assert!(!host.group_stands(&of_another_boot).unwrap());
     host.terminate(found[0]).unwrap();
     // It is a zombie until it is waited for, and counts as gone.
     let end = Instant::now() + Duration::from_secs(10);

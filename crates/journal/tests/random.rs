@@ -76,6 +76,7 @@ fn operation(random: &mut StdRng) -> Op {
         6 => Op::Retire {
             path: path(random),
             to: path(random),
+            runs: None,
         },
         7 => Op::Return {
             from: path(random),

@@ -200,9 +200,9 @@ fn every_effect_that_fails_once_ends_right() {
     let (machine, undo) = (moved_node(Writes::WhenListening), undo());
     let failures = trial("undo", &machine, &undo).every_failure();
     println!("undo: {failures:?}");
-    assert!(failures.put_back > 0 && failures.moved > 0 && failures.finished_later > 0);
-    // The one act from which there is no way back.
-    assert_eq!(failures.down, [format!("rename to {MANIFEST}")]);
+    assert!(failures.put_back > 0 && failures.moved > 0);
+    // Also the one act from which there is no way back: it is tried again at once.
+    assert_eq!((failures.finished_later, failures.down.len()), (0, 0));
 }
 
 #[test]

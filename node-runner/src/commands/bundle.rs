@@ -14,6 +14,7 @@ const RUNNER: &str = "run";
 const STORE: &str = "bin/quantykube-store";
 const UNIT: &str = "systemd/quantykube-store.service";
 const RECOVER: &str = "systemd/quantykube-recover.service";
+const GUARD: &str = "systemd/quantykube-guard.service";
 const RESUME: &str = "systemd/quantykube-resume.service";
 
 /// Which bundle is meant, and whose.
@@ -110,6 +111,7 @@ pub fn for_store(verified: &Verified) -> Result<Bundle, Failure> {
         unit: file(UNIT)?,
         recover: file(RECOVER)?,
         resume: file(RESUME)?,
+        guard: file(GUARD)?,
     })
 }
 

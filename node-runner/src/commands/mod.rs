@@ -3,6 +3,7 @@
 pub mod api_ready;
 pub mod boot;
 pub mod copy_back;
+pub mod etcd_quiet;
 pub mod gate_store;
 pub mod install;
 pub mod migrate;

@@ -18,6 +18,10 @@ pub struct Process {
     /// What it was started with.
     #[serde(skip)]
     pub argv: Vec<String>,
+    /// The boot in which it was seen.
+    pub boot_id: Option<String>,
+    /// The control group of the pod that it is in, as an absolute path; none outside of pods.
+    pub group: Option<PathBuf>,
 }
 
 /// The flags that tell one API server from another.
@@ -71,6 +75,8 @@ fn all(root: &Root) -> Vec<Process> {
     let Ok(entries) = fs::read_dir(root.at("/proc")) else {
         return Vec::new();
     };
+    let boot_id = fs::read_to_string(root.at("/proc/sys/kernel/random/boot_id")).ok();
+    let boot_id = boot_id.map(|text| text.trim().to_owned());
     let mut found: Vec<Process> = entries
         .flatten()
         .filter_map(|entry| {
@@ -87,11 +93,42 @@ fn all(root: &Root) -> Vec<Process> {
                 pid,
                 start: start_time(&stat)?,
                 argv,
+                boot_id: boot_id.clone(),
+                group: fs::read_to_string(entry.path().join("cgroup"))
+                    .ok()
+                    .and_then(|text| pod_group(root, &text)),
             })
         })
         .collect();
     found.sort_by_key(|process| process.pid);
     found
+}
+
+/// The pod's group in the text of `/proc/PID/cgroup`: `...-pod<UID>.slice` where systemd makes the groups, `pod<UID>` where
+/// the kubelet does. On a machine with groups of version 1 it is looked for in systemd's own tree.
+fn pod_group(root: &Root, text: &str) -> Option<PathBuf> {
+    let at = |mark: &str| {
+        text.lines()
+            .find_map(|line| line.split_once(mark).map(|(_, path)| path.to_owned()))
+    };
+    let (mount, path) = match at(":name=systemd:") {
+        Some(path) => ("/sys/fs/cgroup/systemd", path),
+        None => ("/sys/fs/cgroup", at("0::")?),
+    };
+    let is_pod = |name: &str| {
+        let name = name.strip_suffix(".slice").unwrap_or(name);
+        let uid = name.rsplit_once("pod").map_or("", |(_, uid)| uid);
+        uid.len() >= 32 && uid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-' || b == b'_')
+    };
+    let mut group = PathBuf::from(mount);
+    let mut pod = None;
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        group.push(name);
+        if is_pod(name) {
+            pod = Some(group.clone());
+        }
+    }
+    pod.filter(|pod| root.at(pod).is_dir())
 }
 
 /// Field 22 of `/proc/PID/stat`. The name in field 2 may hold spaces and brackets, so fields count from its last bracket.
@@ -144,6 +181,36 @@ mod tests {
         let found: Vec<(u32, u64)> = of_manifest(&root, &manifest).iter().map(|p| (p.pid, p.start)).collect();
         assert_eq!(found, [(10, 77), (12, 79)]);
         assert_eq!(of_program(&root, "sh").len(), 1);
+    }
+
+    #[test]
+    fn a_pod_is_found_in_its_groups() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::new(folder.path());
+        let uid = "0123456789abcdef0123456789abcdef";
+        let slice = format!("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid}.slice");
+        let plain = "kubepods/burstable/pod11111111-2222-3333-4444-555555555555";
+        for path in [
+            format!("/sys/fs/cgroup/{slice}"),
+            format!("/sys/fs/cgroup/systemd/{plain}"),
+        ] {
+            fs::create_dir_all(root.at(path)).unwrap();
+        }
+        let found = pod_group(&root, &format!("0::/{slice}/cri-containerd-77.scope\n"));
+        assert_eq!(found, Some(PathBuf::from(format!("/sys/fs/cgroup/{slice}"))));
+        let found = pod_group(
+            &root,
+            &format!("4:memory:/{plain}/77\n1:name=systemd:/{plain}/77\n0::/\n"),
+        );
+        assert_eq!(found, Some(PathBuf::from(format!("/sys/fs/cgroup/systemd/{plain}"))));
+        assert_eq!(pod_group(&root, "0::/system.slice/kubepods.service\n"), None);
+        assert_eq!(pod_group(&root, "0::/kubepods/podcafe\n"), None, "that is no pod's uid");
+        let gone = "f".repeat(32);
+        assert_eq!(
+            pod_group(&root, &format!("0::/kubepods/pod{gone}/x\n")),
+            None,
+            "the group is not there"
+        );
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! What it did last is in [`FILE`], so that `status` can say why the API server is down and what cures it.
 
+mod look;
+mod watch;
 
 use std::fs;
 use std::io;
@@ -10,6 +12,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::Root;
+
+pub use watch::{release, watch};
 
 /// Where the guard writes what it did last: JSON, an [`Incident`], 0644, replaced as a whole.
 pub const FILE: &str = "/var/lib/quantykube/guard.json";

@@ -17,6 +17,8 @@ pub const STORE_UNIT: &str = "quantykube-store.service";
 pub const RECOVER_UNIT: &str = "quantykube-recover.service";
 /// The unit that ends it after the kubelet has started.
 pub const RESUME_UNIT: &str = "quantykube-resume.service";
+/// The unit that guards the API server's manifest.
+pub const GUARD_UNIT: &str = "quantykube-guard.service";
 /// The links of the units that every boot starts.
 pub const BOOT_UNITS: &str = "/etc/systemd/system/multi-user.target.wants";
 /// Where systemd reads units that an administrator put.

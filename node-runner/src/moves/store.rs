@@ -4,12 +4,16 @@
 //! programs, settings, units     stay after an undo: undo needs them
 //! answers                       (way back only) the API server answers again
 //! retire, gone                  no API server writes to etcd any more
+//! quiet                         nor does anybody else
 //! copy                          the store's file is made, whole
-//! ---- gate: the way back passes only while the file is at the copied revision
 //! unit, serves, edit            the store runs; the waiting manifest names it
+//! ---- gate: the way back passes only while the file is at the copied revision
 //! left                          (way back only) no API server writes to the store any more
 //! return, ready                 the API server runs on the store
 //! ```
+//!
+//! `edit` and `retire` come first on the way back: by files alone the API server is back on etcd. Until the manifest that
+//! names the store stands nobody can have written to the store, so nothing is asked before it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -37,6 +41,8 @@ pub struct Bundle {
     pub recover: File,
     /// The unit that ends it after the kubelet has started.
     pub resume: File,
+    /// The unit that guards the API server's manifest.
+    pub guard: File,
 }
 
 /// A file of the bundle.
@@ -79,10 +85,13 @@ pub struct Ready {
 
 /// The name of the move.
 pub const NAME: &str = "store";
-/// How long the kubelet may take to stop the API server, in seconds: its own list every 20 s, then 30 s of grace.
-pub const GONE_TIMEOUT_S: u32 = 120;
+/// How long the end of the API server may take, in seconds: the kubelet's own list every 20 s, 30 s of grace, and where that
+/// has not ended it, 30 s after TERM.
+pub const GONE_TIMEOUT_S: u32 = 90;
 /// After this time without any sign of the kubelet, the API server is asked to end, in seconds.
 pub const TERM_AFTER_S: u32 = 60;
+/// How long another client of etcd may be connected, in seconds: one that only looked is gone by then.
+const QUIET_TIMEOUT_S: u32 = 15;
 /// How long no process must have been seen, in milliseconds.
 const QUIET_MS: u32 = 1_000;
 /// How long the API server may take until it is ready, in seconds. The kubelet itself gives it 250 s to start.
@@ -120,6 +129,7 @@ pub fn plan(bundle: &Bundle, node: &Ready) -> Plan {
             Op::Retire {
                 path: manifest.clone(),
                 to: waiting.clone(),
+                runs: Some(process_of(&node.api_server_argv, Some(&node.api_server))),
             },
         )
         .back(Back::First),
@@ -129,6 +139,15 @@ pub fn plan(bundle: &Bundle, node: &Ready) -> Plan {
             wait_gone(&node.api_server_argv, Some(&node.api_server), Way::Forward),
         ),
         Step::new(
+            "quiet",
+            "See that no other client is connected to etcd",
+            Op::Probe {
+                argv: runner.call("etcd-quiet", vec![("endpoint", node.etcd.clone())]),
+                timeout_s: QUIET_TIMEOUT_S,
+                way: Way::Forward,
+            },
+        ),
+        Step::new(
             "copy",
             "Copy etcd into the store's file, with its revisions",
             Op::Build {
@@ -136,14 +155,6 @@ pub fn plan(bundle: &Bundle, node: &Ready) -> Plan {
                 creates: file.to_owned(),
                 partial: partial(file),
                 aside: Some(places::store_file_aside(node.number)),
-            },
-        ),
-        Step::new(
-            "untouched",
-            "From here on only a store that nobody has written to is given up",
-            Op::Gate {
-                argv: runner.call("gate-store", vec![("file", places::STORE_FILE.to_owned())]),
-                timeout_s: GATE_TIMEOUT_S,
             },
         ),
         Step::new(
@@ -171,6 +182,15 @@ pub fn plan(bundle: &Bundle, node: &Ready) -> Plan {
                 path: waiting.clone(),
                 from: node.edit.from.clone(),
                 to: node.edit.to.clone(),
+            },
+        )
+        .back(Back::First),
+        Step::new(
+            "untouched",
+            "From here on only a store that nobody has written to is given up",
+            Op::Gate {
+                argv: runner.call("gate-store", vec![("file", places::STORE_FILE.to_owned())]),
+                timeout_s: GATE_TIMEOUT_S,
             },
         ),
         Step::new(
@@ -268,6 +288,13 @@ fn programs(bundle: &Bundle, node: &Ready) -> Vec<Step> {
             0o644,
             &bundle.resume,
         ),
+        file(
+            "guard-unit",
+            "Put the unit on the node that guards the API server's manifest",
+            Path::new(places::UNITS).join(places::GUARD_UNIT),
+            0o644,
+            &bundle.guard,
+        ),
         folder("boot-units", Path::new(places::BOOT_UNITS), 0o755),
         at_boot("recover-link", places::RECOVER_UNIT),
         at_boot("resume-link", places::RESUME_UNIT),
@@ -292,6 +319,15 @@ fn programs(bundle: &Bundle, node: &Ready) -> Vec<Step> {
             "reload",
             "Let systemd read the units",
             Op::ReloadUnits { way: Way::Forward },
+        ),
+        Step::new(
+            "guard",
+            "Start the guard, now and at every boot",
+            Op::Unit {
+                name: places::GUARD_UNIT.to_owned(),
+                enabled: true,
+                active: true,
+            },
         ),
         folder("data", Path::new(places::DATA), 0o755),
         folder("store-folder", Path::new(places::STORE_FOLDER), 0o700),
@@ -403,20 +439,27 @@ pub(super) fn and(mut arguments: Arguments, name: &'static str, value: &str) -> 
     arguments
 }
 
+/// An API server that is started with `argv`.
+pub(super) fn process_of(argv: &[String], seen: Option<&process::Process>) -> Process {
+    let program = argv.first().and_then(|program| Path::new(program).file_name());
+    Process {
+        program: program
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default(),
+        args: process::telling_items(argv),
+        pid: seen.map(|process| Pid {
+            pid: process.pid,
+            start: process.start,
+        }),
+        boot_id: seen.and_then(|process| process.boot_id.clone()),
+        group: seen.and_then(|process| process.group.clone()),
+    }
+}
+
 /// Waits for the end of an API server that is started with `argv`.
 pub(super) fn wait_gone(argv: &[String], seen: Option<&process::Process>, way: Way) -> Op {
-    let program = argv.first().and_then(|program| Path::new(program).file_name());
     Op::WaitGone {
-        process: Process {
-            program: program
-                .map(|name| name.to_string_lossy().into_owned())
-                .unwrap_or_default(),
-            args: process::telling_items(argv),
-            pid: seen.map(|process| Pid {
-                pid: process.pid,
-                start: process.start,
-            }),
-        },
+        process: process_of(argv, seen),
         timeout_s: GONE_TIMEOUT_S,
         term_after_s: Some(TERM_AFTER_S),
         quiet_ms: QUIET_MS,

@@ -26,7 +26,7 @@ use crate::facts::manifest::Flags;
 use crate::facts::process;
 use crate::moves::etcd_servers::Edit;
 use crate::moves::places;
-use crate::moves::store::{self, READY_TIMEOUT_S, Runner, and, tls, wait_gone};
+use crate::moves::store::{self, READY_TIMEOUT_S, Runner, and, process_of, tls, wait_gone};
 
 /// What the journal of an install says about it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -72,7 +72,7 @@ impl Installed {
             step,
         };
         let endpoint = |argv: &[String]| Flags::parse(argv).last("endpoints").map(str::to_owned);
-        let Op::Retire { path, to } = op("retire")? else {
+        let Op::Retire { path, to, .. } = op("retire")? else {
             return Err(unknown("retire"));
         };
         let Op::Build { argv: copy, .. } = op("copy")? else {
@@ -144,6 +144,7 @@ pub fn plan(node: &Ready) -> Plan {
             Op::Retire {
                 path: installed.manifest.clone(),
                 to: installed.waiting.clone(),
+                runs: Some(process_of(&node.api_server_argv, node.api_server.as_ref())),
             },
         )
         .back(Back::First),
@@ -206,6 +207,7 @@ pub fn plan(node: &Ready) -> Plan {
             Op::Retire {
                 path: Path::new(places::STORE_FILE).to_owned(),
                 to: places::store_file_aside(node.number),
+                runs: None,
             },
         ),
     ];

@@ -11,6 +11,8 @@
 //!   pod's slice. A process that ends by itself starts again.
 //! - A process runs in a scope below `kubepods-burstable-pod<UID>.slice`, so `/proc/PID/cgroup` shows the pod. It
 //!   outlives a restart of this program, which finds it there again.
+//! - While `/run/kubelet-forgets` is there, a pod whose manifest has left goes on and is forgotten, as by a kubelet that
+//!   was started anew while no API server answered.
 //! - After a start, nothing is deleted before the API server has answered once (a connection counts as an answer).
 //!
 //! What it does not do: the container runtime, images, namespaces, the sandbox process, probes, mirror pods, quality

@@ -12,6 +12,10 @@ const LAST_BACKOFF: Duration = Duration::from_secs(10);
 /// A process that ran this long has not crashed in a row.
 const STABLE: Duration = Duration::from_secs(60);
 
+/// While this file is there, a pod whose manifest has left is not stopped: it is no longer known to a kubelet that was
+/// started anew while no API server answered.
+const FORGETS: &str = "/run/kubelet-forgets";
+
 enum Message {
     Want(Option<Pod>),
     Ended(String),
@@ -147,6 +151,9 @@ impl State {
 
     fn end(&mut self, pod: &Pod, container: &Container) {
         let begun = Instant::now();
+        if std::path::Path::new(FORGETS).exists() {
+            return self.forget(pod);
+        }
         eprintln!("kubelet: {} has to end (pod {})", self.name, pod.uid);
         container.ask_to_end();
         let mut status = format!("killed after {} s", pod.grace.as_secs());
@@ -175,6 +182,21 @@ impl State {
             self.name,
             begun.elapsed().as_secs_f64()
         );
+    }
+
+    /// Does not stop the process, and does not start it again when somebody else has ended it.
+    fn forget(&mut self, pod: &Pod) {
+        eprintln!("kubelet: {} is forgotten and goes on (pod {})", self.name, pod.uid);
+        loop {
+            match self.inbox.recv().expect("this worker holds a sender itself") {
+                Message::Ended(status) => {
+                    eprintln!("kubelet: {} was forgotten and has ended ({status})", self.name);
+                    break;
+                }
+                Message::Want(wanted) => self.wanted = wanted,
+            }
+        }
+        container::clear_pod(&pod.uid);
     }
 
     fn still_wants(&self, pod: &Pod) -> bool {

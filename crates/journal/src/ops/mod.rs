@@ -72,7 +72,7 @@ pub(crate) fn observe(context: &mut Context<'_>) -> Result<Before, Trouble> {
         Op::PutFile { path, mode, content } => files::observe_file(context, path, *mode, content),
         Op::PutLink { path, target } => files::observe_link(context, path, target),
         Op::EditString { path, from, to } => files::observe_edit(context, path, from, to),
-        Op::Retire { path: from, to } | Op::Return { from, to } => renames::observe(context, from, to),
+        Op::Retire { path: from, to, .. } | Op::Return { from, to } => renames::observe(context, from, to),
         Op::Build { creates, aside, .. } => programs::observe_build(context, creates, aside.as_deref()),
         Op::Unit { name, .. } => Ok(Before::Unit {
             state: context.system.unit(name)?,
@@ -90,7 +90,7 @@ pub(crate) fn act(context: &mut Context<'_>, before: &Before) -> Result<(), Trou
         Op::PutFile { path, mode, content } => files::put_file(context, path, *mode, content, before),
         Op::PutLink { path, target } => files::put_link(context, path, target, before),
         Op::EditString { path, from, to } => files::edit(context, path, from, to, before),
-        Op::Retire { path: from, to } | Op::Return { from, to } => renames::rename(context, from, to),
+        Op::Retire { path: from, to, .. } | Op::Return { from, to } => renames::rename(context, from, to),
         Op::Build {
             argv, creates, partial, ..
         } => programs::build(context, argv, creates, partial),
@@ -116,7 +116,13 @@ pub(crate) fn undo(context: &mut Context<'_>, before: &Before, ask: bool) -> Res
         Op::PutFile { path, mode, content } => files::undo_file(context, path, *mode, content, before),
         Op::PutLink { path, target } => files::undo_link(context, path, target, before),
         Op::EditString { path, from, to } => files::undo_edit(context, path, from, to, before),
-        Op::Retire { path: from, to } | Op::Return { from, to } => renames::undo(context, from, to),
+        Op::Retire { path: from, to, runs } => {
+            if let (Some(process), true) = (runs, context.system.look(to)?.is_some()) {
+                waits::settle(context, process)?;
+            }
+            renames::undo(context, from, to)
+        }
+        Op::Return { from, to } => renames::undo(context, from, to),
         Op::Build {
             creates,
             partial,

@@ -10,6 +10,19 @@ use super::{Context, Trouble, failed, parent, seconds};
 use crate::state::Before;
 use crate::system::{Call, Ended, Entry, Heed};
 
+/// A program of a step tells of its progress every few seconds. One that has said nothing for so long hangs, as on a server
+/// that has stopped answering; without an end the API server would stay away until somebody looks.
+const SILENCE: Duration = Duration::from_secs(600);
+
+/// What ends a program that does not end by itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Limit {
+    /// Its time is over.
+    Within(Duration),
+    /// It has said nothing for [`SILENCE`].
+    Silence,
+}
+
 /// How many of a program's last lines go into the message of its failure.
 const LAST_LINES: usize = 4;
 
@@ -79,14 +92,14 @@ pub(super) fn drop_partial(context: &mut Context<'_>, partial: &[PathBuf]) -> Re
 
 pub(super) fn run(context: &mut Context<'_>, argv: &[String]) -> Result<(), Trouble> {
     let heed = context.heed;
-    match call(context, argv, None, heed)? {
+    match call(context, argv, Limit::Silence, heed)? {
         Ok(()) => Ok(()),
         Err((message, exit)) => Err(Trouble::Failed { message, exit }),
     }
 }
 
 pub(super) fn ask_gate(context: &mut Context<'_>, argv: &[String], timeout_s: u32) -> Result<(), Trouble> {
-    match call(context, argv, Some(seconds(timeout_s)), Heed::Stop)? {
+    match call(context, argv, Limit::Within(seconds(timeout_s)), Heed::Stop)? {
         Ok(()) => Ok(()),
         Err((message, _)) => Err(Trouble::Barred(message)),
     }
@@ -96,7 +109,7 @@ pub(super) fn ask_gate(context: &mut Context<'_>, argv: &[String], timeout_s: u3
 pub(super) fn call(
     context: &mut Context<'_>,
     argv: &[String],
-    timeout: Option<Duration>,
+    limit: Limit,
     heed: Heed,
 ) -> Result<Result<(), (String, Exit)>, Trouble> {
     let log = context
@@ -107,7 +120,14 @@ pub(super) fn call(
         argv,
         log: &log,
         move_dir: context.folder,
-        timeout,
+        timeout: match limit {
+            Limit::Within(time) => Some(time),
+            Limit::Silence => None,
+        },
+        silence: match limit {
+            Limit::Within(_) => None,
+            Limit::Silence => Some(SILENCE),
+        },
         heed,
     };
     let mut last: VecDeque<String> = VecDeque::new();
@@ -127,6 +147,7 @@ pub(super) fn call(
         Ended::Code(code) => format!("ended with exit code {code}"),
         Ended::Signal(signal) => format!("was ended by signal {signal}"),
         Ended::TimedOut => "did not end in its time".to_owned(),
+        Ended::Silent => format!("said nothing for {} s and was ended: it hangs", SILENCE.as_secs()),
     };
     let mut message = format!("{} {how}", argv[0]);
     for line in last {

@@ -49,7 +49,7 @@ fn operations() -> Vec<Op> {
     let process = Process {
         program: "server".into(),
         args: vec!["--one".into()],
-        pid: None,
+        ..Process::default()
     };
     let gone = |way| Op::WaitGone {
         process: process.clone(),
@@ -89,6 +89,7 @@ fn operations() -> Vec<Op> {
         Op::Retire {
             path: "/etc/old".into(),
             to: "/opt/old".into(),
+            runs: None,
         },
         Op::Return {
             from: "/etc/old".into(),
@@ -262,10 +263,12 @@ fn a_look_refuses_what_is_in_the_way() {
         Op::Retire {
             path: "/etc/old".into(),
             to: "/opt/old".into(),
+            runs: None,
         },
         Op::Retire {
             path: "/etc/nothing".into(),
             to: "/opt/new".into(),
+            runs: None,
         },
         Op::Build {
             argv: argv("migrate"),
@@ -336,7 +339,7 @@ fn a_process_that_stays_bars_a_gate_and_fails_elsewhere() {
     let process = Process {
         program: "kube-apiserver".into(),
         args,
-        pid: None,
+        ..Process::default()
     };
     let op = Op::WaitGone {
         process,

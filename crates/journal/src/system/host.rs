@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{CWD, FlockOperation, RenameFlags};
 use rustix::process::Signal;
 use sha2::{Digest, Sha256};
@@ -20,6 +22,10 @@ use super::{Call, Ended, Entry, Interrupt, Lock, MOVE_DIR, Meta, System, SystemE
 use crate::plan::{Pid, Process};
 
 const POLL: Duration = Duration::from_millis(50);
+/// A look that does not wait.
+const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+/// Where the kernel tells one boot from the next.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// How long a program that we end has between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(10);
 /// A line that never ends is passed on in pieces of this length, in bytes.
@@ -31,6 +37,7 @@ pub struct Host {
     root: PathBuf,
     born: Instant,
     interrupt: Arc<AtomicUsize>,
+    held: Vec<(Pid, OwnedFd)>,
 }
 
 impl Host {
@@ -51,7 +58,22 @@ impl Host {
             root: root.into(),
             born: Instant::now(),
             interrupt: Arc::new(AtomicUsize::new(0)),
+            held: Vec::new(),
         }
+    }
+
+    /// Whether the one process that a kind names lives now.
+    fn named_lives(&self, process: &Process) -> Option<Pid> {
+        let pid = process.pid.filter(|_| is_this_boot(process))?;
+        let lives = match self.held.iter().find(|(held, _)| *held == pid) {
+            // Readable once every thread of it has ended, also where nobody has waited for it yet.
+            Some((_, handle)) => {
+                let mut poll = [PollFd::new(handle, PollFlags::IN)];
+                !matches!(rustix::event::poll(&mut poll, Some(&NO_TIME)), Ok(1..))
+            }
+            None => start_of(pid.pid) == Some(pid.start),
+        };
+        lives.then_some(pid)
     }
 
     /// Where a signal handler or another thread says how the move is to end: 0, [`Host::PUT_BACK`] or [`Host::STOP`].
@@ -242,23 +264,56 @@ impl System for Host {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
                 continue;
             };
-            let named = process.pid.is_some_and(|named| named.pid == pid);
-            if pid == std::process::id() || !named && !is_like(pid, process) {
+            if pid == std::process::id() || !is_like(pid, process) {
                 continue;
             }
             // One that ends while we look is gone.
             let Some(start) = start_of(pid) else { continue };
-            let pid = Pid { pid, start };
-            if process.pid == Some(pid) || is_like(pid.pid, process) {
-                found.push(pid);
+            if is_like(pid, process) {
+                found.push(Pid { pid, start });
             }
         }
+        found.extend(self.named_lives(process));
         found.sort();
+        found.dedup();
         Ok(found)
+    }
+
+    fn group_stands(&self, process: &Process) -> Result<bool, SystemError> {
+        match &process.group {
+            Some(group) if is_this_boot(process) => group
+                .try_exists()
+                .map_err(SystemError::at("look at the control group", group)),
+            _ => Ok(false),
+        }
+    }
+
+    fn hold(&mut self, process: &Process) -> Result<(), SystemError> {
+        let Some(pid) = process.pid.filter(|_| is_this_boot(process)) else {
+            return Ok(());
+        };
+        let id = i32::try_from(pid.pid).ok().and_then(rustix::process::Pid::from_raw);
+        let Some(id) = id.filter(|_| !self.held.iter().any(|(held, _)| *held == pid)) else {
+            return Ok(());
+        };
+        match rustix::process::pidfd_open(id, rustix::process::PidfdFlags::empty()) {
+            // The handle holds whatever process has the number now.
+            Ok(handle) if start_of(pid.pid) == Some(pid.start) => self.held.push((pid, handle)),
+            // Gone, another one, or a kernel before 5.3: then its start time tells it from others.
+            Ok(_) | Err(rustix::io::Errno::SRCH | rustix::io::Errno::NOSYS) => {}
+            Err(error) => return Err(SystemError::on("watch process", &pid.pid.to_string())(error.into())),
+        }
+        Ok(())
     }
 
     fn terminate(&mut self, pid: Pid) -> Result<(), SystemError> {
         let error = SystemError::on("send TERM to process", &pid.pid.to_string());
+        if let Some((_, handle)) = self.held.iter().find(|(held, _)| *held == pid) {
+            return match rustix::process::pidfd_send_signal(handle, Signal::TERM) {
+                Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+                Err(errno) => Err(error(errno.into())),
+            };
+        }
         let Some(id) = i32::try_from(pid.pid).ok().and_then(rustix::process::Pid::from_raw) else {
             return Ok(());
         };
@@ -298,10 +353,13 @@ impl System for Host {
         die_with_us(&mut command);
         let mut child = command.spawn().map_err(error)?;
         let began = Instant::now();
+        let mut spoke = began;
         let mut asked: Option<(Ended, Instant)> = None;
         loop {
             let status = child.try_wait().map_err(error)?;
-            tail.pass_on(line, status.is_some()).map_err(error)?;
+            if tail.pass_on(line, status.is_some()).map_err(error)? {
+                spoke = Instant::now();
+            }
             if let Some(status) = status {
                 return Ok(match (asked, status.code(), status.signal()) {
                     // It may have come to its end just before it was asked to.
@@ -316,6 +374,9 @@ impl System for Host {
                 }
                 None if call.timeout.is_some_and(|timeout| began.elapsed() >= timeout) => {
                     asked = Some((Ended::TimedOut, end(&child)));
+                }
+                None if call.silence.is_some_and(|silence| spoke.elapsed() >= silence) => {
+                    asked = Some((Ended::Silent, end(&child)));
                 }
                 Some((_, since)) if since.elapsed() >= GRACE => child.kill().map_err(error)?,
                 _ => {}
@@ -393,6 +454,12 @@ fn xattrs(at: &Path) -> io::Result<BTreeMap<String, String>> {
     Ok(found)
 }
 
+/// Whether what was seen of a process by its number was seen in this boot. One without a boot is of this one.
+fn is_this_boot(process: &Process) -> bool {
+    let Some(seen) = &process.boot_id else { return true };
+    fs::read_to_string(BOOT_ID).is_ok_and(|now| now.trim() == seen)
+}
+
 /// Whether a process has the program's name and every argument.
 fn is_like(pid: u32, process: &Process) -> bool {
     if process.args.is_empty() {
@@ -460,9 +527,9 @@ impl Tail {
         Ok(Tail { file, rest: Vec::new() })
     }
 
-    /// Passes on every whole line, at the end also an unfinished one.
-    fn pass_on(&mut self, line: &mut dyn FnMut(&str), last: bool) -> io::Result<()> {
-        self.file.read_to_end(&mut self.rest)?;
+    /// Passes on every whole line, at the end also an unfinished one. Returns whether anything was said.
+    fn pass_on(&mut self, line: &mut dyn FnMut(&str), last: bool) -> io::Result<bool> {
+        let said = self.file.read_to_end(&mut self.rest)? > 0;
         while let Some(end) = self.rest.iter().position(|b| *b == b'\n') {
             line(&String::from_utf8_lossy(&self.rest[..end]));
             self.rest.drain(..=end);
@@ -471,6 +538,6 @@ impl Tail {
             line(&String::from_utf8_lossy(&self.rest));
             self.rest.clear();
         }
-        Ok(())
+        Ok(said)
     }
 }

@@ -16,6 +16,7 @@ use crate::plan::{Pid, Process};
 pub mod host;
 pub mod sim;
 mod systemd;
+pub mod transient;
 
 /// Every read and every effect.
 ///
@@ -70,6 +71,10 @@ pub trait System {
 
     /// The processes of a kind that live now, zombies not counted.
     fn processes(&self, process: &Process) -> Result<Vec<Pid>, SystemError>;
+    /// Whether the group of the process is still there, in the boot in which it was seen.
+    fn group_stands(&self, process: &Process) -> Result<bool, SystemError>;
+    /// Takes hold of the process that `pid` names, if it lives: from now on no other one can pass for it. Changes nothing.
+    fn hold(&mut self, process: &Process) -> Result<(), SystemError>;
     /// Sends TERM to one process; one that is gone already is no error.
     fn terminate(&mut self, pid: Pid) -> Result<(), SystemError>;
 
@@ -130,6 +135,8 @@ pub struct Call<'a> {
     pub move_dir: &'a Path,
     /// After this time it is ended, first by TERM.
     pub timeout: Option<Duration>,
+    /// After this time without a word it is ended in the same way.
+    pub silence: Option<Duration>,
     /// Which interrupts end it too.
     pub heed: Heed,
 }
@@ -146,6 +153,8 @@ pub enum Ended {
     Signal(i32),
     /// It was ended because its time was over.
     TimedOut,
+    /// It was ended because it had said nothing for too long.
+    Silent,
     /// It was ended because of an interrupt.
     Interrupted,
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio_stream::StreamExt;
-use zbus::OwnedObjectPath;
+use zbus::{OwnedObjectPath, Variant};
 
 use super::{SystemError, UnitState};
 
@@ -26,10 +26,19 @@ type Change = (String, String, String);
     default_service = "org.freedesktop.systemd1",
     default_path = "/org/freedesktop/systemd1"
 )]
-trait Manager {
+pub(super) trait Manager {
     fn subscribe(&self) -> zbus::Result<()>;
     fn reload(&self) -> zbus::Result<()>;
     fn load_unit(&self, name: &str) -> zbus::Result<OwnedObjectPath>;
+    fn get_unit(&self, name: &str) -> zbus::Result<OwnedObjectPath>;
+    fn start_transient_unit(
+        &self,
+        name: &str,
+        mode: &str,
+        properties: &[(&str, Variant<'_>)],
+        auxiliary: &[(&str, &[(&str, Variant<'_>)])],
+    ) -> zbus::Result<OwnedObjectPath>;
+    fn kill_unit(&self, name: &str, whom: &str, signal: i32) -> zbus::Result<()>;
     fn get_unit_file_state(&self, file: &str) -> zbus::Result<String>;
     fn start_unit(&self, name: &str, mode: &str) -> zbus::Result<OwnedObjectPath>;
     fn stop_unit(&self, name: &str, mode: &str) -> zbus::Result<OwnedObjectPath>;
@@ -44,7 +53,7 @@ trait Manager {
     interface = "org.freedesktop.systemd1.Unit",
     default_service = "org.freedesktop.systemd1"
 )]
-trait Unit {
+pub(super) trait Unit {
     #[zbus(property(emits_changed_signal = "false"))]
     fn active_state(&self) -> zbus::Result<String>;
     #[zbus(property(emits_changed_signal = "false"))]
@@ -99,7 +108,7 @@ pub(super) fn set_enabled(name: &str, enabled: bool) -> Result<(), SystemError> 
 pub(super) fn set_active(name: &str, active: bool) -> Result<(), SystemError> {
     with_manager(async |manager| {
         manager.subscribe().await?;
-        let mut removed = manager.receive_job_removed().await?;
+        let removed = manager.receive_job_removed().await?;
         let job = match active {
             true => {
                 // A unit that has failed too often is refused otherwise. One that is not loaded has nothing to forget.
@@ -108,28 +117,33 @@ pub(super) fn set_active(name: &str, active: bool) -> Result<(), SystemError> {
             }
             false => manager.stop_unit(name, "replace").await?,
         };
-        let result = tokio::time::timeout(JOB_TIMEOUT, async {
-            while let Some(signal) = removed.next().await {
-                let signal = signal.args()?;
-                if signal.job == job {
-                    return Ok(signal.result.clone());
-                }
-            }
-            Err(zbus::Error::Failure("systemd went away".into()))
-        });
-        match result.await {
-            Ok(Ok(result)) if result == "done" => Ok(()),
-            Ok(Ok(result)) => Err(zbus::Error::Failure(format!(
-                "its job ended with {result:?}; `journalctl -u {name}` says more"
-            ))),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(zbus::Error::Failure(format!(
-                "its job has not ended within {} s",
-                JOB_TIMEOUT.as_secs()
-            ))),
-        }
+        job_done(removed, &job, name).await
     })
     .map_err(SystemError::on(if active { "start" } else { "stop" }, name))
+}
+
+/// Waits for the end of a job.
+pub(super) async fn job_done(mut removed: JobRemovedStream, job: &OwnedObjectPath, unit: &str) -> zbus::Result<()> {
+    let result = tokio::time::timeout(JOB_TIMEOUT, async {
+        while let Some(signal) = removed.next().await {
+            let signal = signal.args()?;
+            if signal.job == *job {
+                return Ok(signal.result.clone());
+            }
+        }
+        Err(zbus::Error::Failure("systemd went away".into()))
+    });
+    match result.await {
+        Ok(Ok(result)) if result == "done" => Ok(()),
+        Ok(Ok(result)) => Err(zbus::Error::Failure(format!(
+            "its job ended with {result:?}; `journalctl -u {unit}` says more"
+        ))),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(zbus::Error::Failure(format!(
+            "its job has not ended within {} s",
+            JOB_TIMEOUT.as_secs()
+        ))),
+    }
 }
 
 pub(super) fn reload() -> Result<(), SystemError> {
@@ -150,7 +164,7 @@ fn link_folders() -> io::Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-fn with_manager<T>(work: impl AsyncFnOnce(&ManagerProxy<'_>) -> zbus::Result<T>) -> io::Result<T> {
+pub(super) fn with_manager<T>(work: impl AsyncFnOnce(&ManagerProxy<'_>) -> zbus::Result<T>) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(async {
         let connection = zbus::Connection::system().await?;

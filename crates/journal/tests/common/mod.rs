@@ -96,7 +96,7 @@ fn api_server(servers: &str) -> Process {
     Process {
         program: "kube-apiserver".into(),
         args: vec![servers.into(), "--secure-port=6443".into()],
-        pid: None,
+        ..Process::default()
     }
 }
 
@@ -234,6 +234,7 @@ pub fn install() -> Plan {
                 Op::Retire {
                     path: MANIFEST.into(),
                     to: aside.into(),
+                    runs: Some(api_server(ETCD)),
                 },
             )
             .back(Back::First),
@@ -322,6 +323,7 @@ pub fn undo() -> Plan {
                 Op::Retire {
                     path: MANIFEST.into(),
                     to: aside.into(),
+                    runs: Some(api_server(STORE)),
                 },
             ),
             step("api-server-gone", "the API server ends", gone(STORE, Way::Forward)),
@@ -374,6 +376,7 @@ pub fn undo() -> Plan {
                 Op::Retire {
                     path: STORE_FILE.into(),
                     to: "/var/lib/quantykube/store/store-2.qks.undone".into(),
+                    runs: None,
                 },
             ),
         ],

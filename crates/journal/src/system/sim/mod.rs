@@ -75,6 +75,8 @@ pub struct Sim {
     pub node: Node,
     /// What it is interrupted by, from which effect on.
     pub interrupt_at: Option<(u64, Interrupt)>,
+    /// An effect that always fails, by its name in the trace.
+    pub broken: Option<String>,
     /// The effect that fails, once, with which error.
     pub fail_at: Option<(u64, io::ErrorKind)>,
     /// The name of every effect so far.
@@ -219,6 +221,9 @@ impl Sim {
             self.crashed = true;
         }
         self.alive(act, on)?;
+        if self.trace.last() == self.broken.as_ref() {
+            return Err(SystemError::on(act, on)(io::ErrorKind::ReadOnlyFilesystem.into()));
+        }
         if let Some((at, kind)) = self.fail_at
             && at == number
         {
@@ -414,6 +419,16 @@ impl System for Sim {
         Ok(self.node.processes(process))
     }
 
+    fn group_stands(&self, process: &Process) -> Result<bool, SystemError> {
+        self.alive("look at", "a control group")?;
+        Ok(self.node.group_stands(process))
+    }
+
+    fn hold(&mut self, _process: &Process) -> Result<(), SystemError> {
+        // Its numbers are never used twice.
+        self.alive("hold", "a process")
+    }
+
     fn terminate(&mut self, pid: Pid) -> Result<(), SystemError> {
         self.effect("send TERM to", &pid.pid.to_string(), |sim| {
             sim.node.terminate(pid, sim.now);
@@ -423,6 +438,7 @@ impl System for Sim {
 
     fn run(&mut self, call: &Call<'_>, line: &mut dyn FnMut(&str)) -> Result<Ended, SystemError> {
         let command = call.argv.join(" ");
+        let begun = self.now;
         self.alive("run", &command)?;
         self.pass(Duration::from_millis(200));
         let program = self
@@ -452,6 +468,9 @@ impl System for Sim {
                 }
                 if call.timeout.is_some() {
                     return Ok(Ended::TimedOut);
+                }
+                if call.silence.is_some_and(|silence| self.now - begun >= silence) {
+                    return Ok(Ended::Silent);
                 }
                 self.effect("wait for", &command, |_| Ok(()))?;
             },

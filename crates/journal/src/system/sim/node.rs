@@ -18,6 +18,8 @@ use crate::system::{Entry, UnitState};
 const UNITS: &str = "/etc/systemd/system";
 const MANIFESTS: &str = "/etc/kubernetes/manifests";
 const STOPS_IN: Duration = Duration::from_millis(1500);
+/// How long the group of a pod outlives its process.
+const GROUP_GOES_IN: Duration = Duration::from_millis(700);
 const LISTENS_IN: Duration = Duration::from_millis(1000);
 const READY_IN: Duration = Duration::from_millis(2500);
 /// Clients write once in this time.
@@ -80,6 +82,8 @@ pub struct Node {
     pub kubelet_runs: bool,
     /// Whether the kubelet stops what has no manifest.
     pub kubelet_stops: bool,
+    /// Whether a manifest must not come back while the group of its pod is there.
+    pub groups_count: bool,
     /// Units whose start fails.
     pub broken_units: BTreeSet<String>,
     /// What must never happen, and did.
@@ -89,6 +93,9 @@ pub struct Node {
     last_write: Option<(Pid, Duration)>,
     units: BTreeMap<String, Unit>,
     api_server: Option<ApiServer>,
+    /// The group of the last API server's pod: its process's number, its manifest, and when it goes.
+    ended: Option<(u32, Vec<u8>, Duration)>,
+    boot: u32,
     next_pid: u32,
 }
 
@@ -106,6 +113,7 @@ impl Default for Node {
             ready_on_store: true,
             kubelet_runs: true,
             kubelet_stops: true,
+            groups_count: false,
             broken_units: BTreeSet::new(),
             violations: Vec::new(),
             acknowledged: BTreeSet::from([0]),
@@ -113,6 +121,8 @@ impl Default for Node {
             last_write: None,
             units: BTreeMap::new(),
             api_server: None,
+            ended: None,
+            boot: 1,
             next_pid: 1000,
         }
     }
@@ -126,16 +136,29 @@ impl Node {
             .as_ref()
             .is_some_and(|s| s.stopping.is_some_and(|end| now >= end))
         {
-            self.api_server = None;
+            let ended = self
+                .api_server
+                .take()
+                .map(|server| (server.pid.pid, server.manifest, now + GROUP_GOES_IN));
+            self.ended = ended;
         }
+        self.ended.take_if(|(_, _, end)| now >= *end);
         let wanted = self.manifest(tree);
+        let ending = self.api_server.as_ref().filter(|server| server.stopping.is_some());
+        let ended = self.ended.as_ref().filter(|_| self.groups_count);
+        let ending = ending
+            .map(|server| &server.manifest)
+            .or(ended.map(|(_, manifest, _)| manifest));
+        if wanted.is_some() && wanted.as_ref() == ending && self.kubelet_stops {
+            self.violation("the manifest has come back while its pod was ending".into());
+        }
         match (&mut self.api_server, wanted) {
             (Some(server), wanted)
                 if wanted.as_ref() != Some(&server.manifest) && self.kubelet_stops && server.stopping.is_none() =>
             {
                 server.stopping = Some(now + STOPS_IN);
             }
-            (None, Some(manifest)) if self.kubelet_runs => {
+            (None, Some(manifest)) if self.kubelet_runs && self.ended.is_none() => {
                 self.next_pid += 1;
                 let pid = Pid {
                     pid: self.next_pid,
@@ -186,11 +209,30 @@ impl Node {
         let like = process.program == "kube-apiserver"
             && !process.args.is_empty()
             && process.args.iter().all(|arg| server.args.contains(arg));
-        if like || process.pid == Some(server.pid) {
+        let now = process.boot_id.as_ref().is_none_or(|seen| *seen == self.boot_id());
+        if like || now && process.pid == Some(server.pid) {
             vec![server.pid]
         } else {
             Vec::new()
         }
+    }
+
+    /// The boot, as a plan names it.
+    pub fn boot_id(&self) -> String {
+        format!("boot-{}", self.boot)
+    }
+
+    /// The group of the API server's pod, as a plan names it.
+    pub fn group(pid: u32) -> PathBuf {
+        PathBuf::from(format!("/sys/fs/cgroup/pod-{pid}"))
+    }
+
+    /// Whether the group of a process is there.
+    pub fn group_stands(&self, process: &Process) -> bool {
+        let is = |pid: u32| process.group.as_deref() == Some(&Node::group(pid));
+        let now = process.boot_id.as_ref().is_none_or(|seen| *seen == self.boot_id());
+        let running = self.api_server.as_ref().is_some_and(|server| is(server.pid.pid));
+        now && (running || self.ended.as_ref().is_some_and(|(pid, ..)| is(*pid)))
     }
 
     /// TERM to a process.
@@ -254,6 +296,8 @@ impl Node {
     /// The machine starts anew: no process, and only enabled units run.
     pub fn reboot(&mut self, tree: &Tree) {
         self.api_server = None;
+        self.ended = None;
+        self.boot += 1;
         self.reload(tree);
         for (name, unit) in &mut self.units {
             unit.enabled = unit.enabled_durable;

@@ -466,7 +466,17 @@ impl Trial<'_> {
             };
             picture.insert(path, text);
         }
-        for (name, state) in sim.node.units() {
+        let kept: Vec<&String> = self
+            .plan
+            .steps
+            .iter()
+            .filter(|step| step.back == Back::Keep)
+            .filter_map(|step| match &step.op {
+                Op::Unit { name, .. } => Some(name),
+                _ => None,
+            })
+            .collect();
+        for (name, state) in sim.node.units().into_iter().filter(|(name, _)| !kept.contains(&name)) {
             // That systemd has read a unit's file follows from the file.
             let state = format!("enabled {}, active {}", state.enabled, state.active);
             if state != "enabled false, active false" {
