@@ -8,7 +8,7 @@ use quantykube_base::{Exit, Failure, Reporter};
 use quantykube_bundle_format::PublicKey;
 
 use crate::commands::bundle::Meant;
-use crate::commands::migrate;
+use crate::commands::{kubeadm_config, migrate};
 use crate::unit::Shared;
 
 /// Moves this node's cluster from etcd onto QuantyKube's store, and back.
@@ -40,8 +40,11 @@ enum Verb {
         #[arg(value_name = "MOVE")]
         what: Move,
         /// Plan the way back instead.
-        #[arg(long, conflicts_with = "Which")]
+        #[arg(long, conflicts_with_all = ["Which", "rehearse"])]
         undo: bool,
+        /// Copy the live cluster into a store that is thrown away, start it, and tell what that took.
+        #[arg(long)]
+        rehearse: bool,
         #[command(flatten)]
         meant: Which,
     },
@@ -80,7 +83,29 @@ enum Verb {
     #[command(hide = true)]
     InUnit { folder: PathBuf },
     /// Say where the cluster's data lives, since when, and whether a move is open.
-    Status,
+    Status {
+        /// One line for a monitoring system; ends as its plugins do: 0 well, 1 warning, 2 critical, 3 unknown.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Tell every move that was made on this node.
+    History,
+    /// Edit kubeadm's ConfigMap on its way from kubectl to kubectl, so that kubeadm upgrade names the right side.
+    KubeadmConfig {
+        /// Record the store, or take it out again.
+        edit: RememberOrForget,
+        /// The store's URL, such as https://127.0.0.1:2479.
+        url: String,
+    },
+    /// Take our units, programs and settings off a node that is back on etcd. Journals and store files stay.
+    Remove {
+        /// Remove journals and store files, too. Nothing brings them back.
+        #[arg(long)]
+        purge: bool,
+        /// Only list what would be removed.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Copy an etcd into a store file by hand, with its revisions.
     Migrate(migrate::Args),
     /// Print the version of this program.
@@ -191,6 +216,15 @@ pub enum Move {
     Store,
 }
 
+/// Which way kubeadm's ConfigMap is edited.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum RememberOrForget {
+    /// kubeadm names the store.
+    Remember,
+    /// kubeadm names its own etcd.
+    Forget,
+}
+
 /// What is to be done.
 #[derive(Debug)]
 pub enum Command {
@@ -203,6 +237,11 @@ pub enum Command {
     },
     /// Print what `install store` would do.
     PlanStore {
+        /// The id and key of the bundle.
+        meant: Meant,
+    },
+    /// Copy into a store that is thrown away.
+    RehearseStore {
         /// The id and key of the bundle.
         meant: Meant,
     },
@@ -224,7 +263,21 @@ pub enum Command {
     /// After a boot, and the kubelet.
     ResumeAtBoot,
     /// Tell.
-    Status,
+    Status {
+        /// In one line, as a monitoring system's plugin.
+        check: bool,
+    },
+    /// Tell all moves.
+    History,
+    /// Edit kubeadm's ConfigMap.
+    KubeadmConfig(kubeadm_config::Edit),
+    /// Take our things off the node.
+    Remove {
+        /// The data, too.
+        purge: bool,
+        /// Only list.
+        dry_run: bool,
+    },
     /// By hand.
     Migrate(migrate::Args),
     /// Tell the version.
@@ -334,13 +387,20 @@ fn check(verb: Verb) -> Result<Command, Failure> {
         },
         Verb::Plan {
             what: Move::Store,
+            rehearse: true,
+            meant,
+            ..
+        } => Command::RehearseStore { meant: meant.check()? },
+        Verb::Plan {
+            what: Move::Store,
             undo: false,
             meant,
+            ..
         } => Command::PlanStore { meant: meant.check()? },
         Verb::Plan {
             what: Move::Store,
             undo: true,
-            meant: _,
+            ..
         } => Command::PlanUndoStore,
         Verb::Install {
             what: Move::Store,
@@ -351,7 +411,13 @@ fn check(verb: Verb) -> Result<Command, Failure> {
         Verb::Resume { boot: true } => Command::ResumeAtBoot,
         Verb::InUnit { folder } => Command::InUnit(Shared::at(folder)),
         Verb::Recover { boot: _ } => Command::RecoverAtBoot,
-        Verb::Status => Command::Status,
+        Verb::Status { check } => Command::Status { check },
+        Verb::History => Command::History,
+        Verb::KubeadmConfig { edit, url } => Command::KubeadmConfig(match edit {
+            RememberOrForget::Remember => kubeadm_config::Edit::Remember(url),
+            RememberOrForget::Forget => kubeadm_config::Edit::Forget(url),
+        }),
+        Verb::Remove { purge, dry_run } => Command::Remove { purge, dry_run },
         Verb::Migrate(args) => Command::Migrate(args),
         Verb::Version => Command::Version,
         Verb::ApiReady {

@@ -7,7 +7,6 @@ mod args;
 mod checks;
 mod commands;
 mod facts;
-#[allow(dead_code)]
 mod guard;
 mod moves;
 #[cfg(test)]
@@ -61,6 +60,7 @@ fn run(context: &Context, command: Command) -> Result<Exit, Failure> {
     match command {
         Command::Verify { file, meant } => commands::verify::run(context, file, meant),
         Command::PlanStore { meant } => commands::plan::store(context, &meant),
+        Command::RehearseStore { meant } => commands::plan::rehearse(context, &meant),
         Command::PlanUndoStore => commands::plan::undo_store(context),
         Command::InstallStore { meant } => commands::install::run(context, &meant),
         Command::UndoStore => commands::undo::run(context),
@@ -68,7 +68,10 @@ fn run(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::InUnit(shared) => Err(unit::become_what_was_typed(&shared)),
         Command::RecoverAtBoot => commands::boot::recover(context),
         Command::ResumeAtBoot => commands::boot::resume(context),
-        Command::Status => commands::status::run(context),
+        Command::Status { check } => commands::status::run(context, check),
+        Command::History => commands::history::run(context),
+        Command::KubeadmConfig(edit) => commands::kubeadm_config::run(&edit),
+        Command::Remove { purge, dry_run } => commands::remove::run(context, purge, dry_run),
         Command::Migrate(args) => commands::migrate::run(args, &context.reporter),
         Command::Version => commands::version::run(context),
         Command::ApiReady(endpoint) => commands::api_ready::run(context, &endpoint),

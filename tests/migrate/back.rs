@@ -17,7 +17,7 @@ use crate::etcd::{Etcd, Kind};
 use crate::history::{fill, generator, grow, key, value};
 use crate::records::{leases_of_etcd, of_etcd, of_file, told};
 
-fn reporter() -> Reporter {
+pub fn reporter() -> Reporter {
     Reporter::new(Mode::Plain)
 }
 
@@ -35,7 +35,7 @@ fn open(file: &Path) -> Store {
 }
 
 /// Writes, deletes and leases on the store, as an API server does: `steps` transactions.
-fn live_on(file: &Path, random: &mut StdRng, steps: usize) {
+pub fn live_on(file: &Path, random: &mut StdRng, steps: usize) {
     let mut store = open(file);
     let mut leases = vec![0; 4];
     for _ in 0..3 {
@@ -68,7 +68,7 @@ fn live_on(file: &Path, random: &mut StdRng, steps: usize) {
 }
 
 /// An etcd with a random history, and a copy of it.
-async fn copied(random: &mut StdRng, kind: Kind) -> (Etcd, Client, PathBuf) {
+pub async fn copied(random: &mut StdRng, kind: Kind) -> (Etcd, Client, PathBuf) {
     let etcd = Etcd::start(kind);
     let client = etcd.client().await;
     grow(&client, random, 400).await;
@@ -78,7 +78,7 @@ async fn copied(random: &mut StdRng, kind: Kind) -> (Etcd, Client, PathBuf) {
 }
 
 /// Everything the way back promises, of an etcd against the store file it was made from.
-async fn assert_moved_back(client: &Client, before: &[Record], file: &Path, outcome: &BackOutcome) {
+pub async fn assert_moved_back(client: &Client, before: &[Record], file: &Path, outcome: &BackOutcome) {
     let (store_head, store, store_leases) = of_file(file);
     let imported = Frozen::open(file).unwrap().imported().unwrap();
     let (head, etcd) = of_etcd(client, 0).await;
@@ -162,14 +162,17 @@ async fn there_and_back(name: &str, kind: Kind) {
     let outcome = copy_back(&file, &etcd.source, &reporter()).await.unwrap();
     assert_eq!(outcome.etcd_revision_before, before_head);
     assert!(
-        outcome.fillers > 0 && outcome.puts > 0 && outcome.deletes > 0,
+        outcome.filled.writes > 0 && outcome.puts > 0 && outcome.deletes > 0,
         "{outcome:?}"
     );
     assert_moved_back(&client, &before, &file, &outcome).await;
 
     // Once more finds nothing to do.
     let again = copy_back(&file, &etcd.source, &reporter()).await.unwrap();
-    assert_eq!((again.fillers, again.puts, again.deletes, again.passes), (0, 0, 0, 1));
+    assert_eq!(
+        (again.filled.writes, again.puts, again.deletes, again.passes),
+        (0, 0, 0, 1)
+    );
     assert_eq!(again.etcd_revision, outcome.etcd_revision);
     // etcd works, and every later write is past the store's.
     let put = client.kv_client().put("/registry/pods/later", "x", None).await.unwrap();
@@ -199,6 +202,11 @@ async fn there_and_back_on_etcd_3_4() {
     there_and_back("there and back on etcd 3.4", Kind::Debian).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn there_and_back_on_etcd_3_7() {
+    there_and_back("there and back on etcd 3.7", Kind::Newest).await;
+}
+
 /// A store that nobody wrote to: etcd is as it was, revision included, and old watches go on.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_untouched_store_changes_nothing() {
@@ -206,7 +214,7 @@ async fn an_untouched_store_changes_nothing() {
     let (etcd, client, file) = copied(&mut random, Kind::Current).await;
     let before = of_etcd(&client, 0).await;
     let outcome = copy_back(&file, &etcd.source, &reporter()).await.unwrap();
-    assert_eq!((outcome.fillers, outcome.puts, outcome.deletes), (0, 0, 0));
+    assert_eq!((outcome.filled.writes, outcome.puts, outcome.deletes), (0, 0, 0));
     assert_eq!(outcome.compacted, None);
     assert_eq!(of_etcd(&client, 0).await, before);
     assert_eq!(watch_from(&client, before.0 + 1).await, Watched::Open);
@@ -339,7 +347,7 @@ async fn the_filler_runs_ahead() {
     let (_, before) = of_etcd(&client, 0).await;
     let own = foreign_keys(&etcd.source, "/registry", 100).await.unwrap();
     let written = raise_revision(&etcd.source, store_head, &reporter()).await.unwrap();
-    assert!(written > 0);
+    assert!(written.writes > 0);
     let (head, records) = of_etcd(&client, 0).await;
     assert!(head >= store_head);
     assert!(records.iter().any(|record| record.key == FILLER_KEY.as_bytes()));
@@ -349,7 +357,7 @@ async fn the_filler_runs_ahead() {
     assert_eq!(own.count as usize, own.first.len());
     live_on(&file, &mut random, 100);
     let outcome = copy_back(&file, &etcd.source, &reporter()).await.unwrap();
-    assert!(outcome.fillers < 200, "{outcome:?}");
+    assert!(outcome.filled.writes < 200, "{outcome:?}");
     assert_moved_back(&client, &before, &file, &outcome).await;
 }
 

@@ -12,4 +12,5 @@ mod program;
 mod proxy;
 mod records;
 mod refusals;
+mod room;
 mod under_way;

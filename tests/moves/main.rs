@@ -7,6 +7,7 @@ mod guard;
 mod ipv6;
 mod kills;
 mod power;
+mod provoked_checks;
 mod process;
 mod provoked;
 mod refusals;

@@ -19,6 +19,12 @@ pub fn run(context: &Context, etcd: &Etcd, file: &Path) -> Result<Exit, Failure>
             &context.reporter,
         ))
         .map_err(Failure::from)?;
+    if copied.others.count > 0 {
+        context.reporter.warning(
+            "etcd-written-to",
+            &super::outlook::others(&copied.others, "were overwritten"),
+        );
+    }
     let text = format!(
         "etcd at {} holds the store's {} keys: {} untouched, {} written, {} deleted, {} leases granted; revision {} -> {} (the store's was {})",
         copied.endpoint,
@@ -43,7 +49,11 @@ pub fn run(context: &Context, etcd: &Etcd, file: &Path) -> Result<Exit, Failure>
             "storeRevision": copied.store_revision,
             "etcdRevisionBefore": copied.etcd_revision_before,
             "etcdRevision": copied.etcd_revision,
-            "fillers": copied.fillers,
+            "fillers": copied.filled.writes,
+            "compactions": copied.filled.compactions,
+            "defragmentations": copied.filled.defragmentations,
+            "alarmsDisarmed": copied.filled.disarmed,
+            "writtenByOthers": {"count": copied.others.count, "first": copied.others.first},
             "passes": copied.passes,
             "seconds": copied.took.as_secs_f64(),
         }),

@@ -9,7 +9,7 @@ use crate::commands::bundle::Meant;
 use crate::commands::narrator::Narrator;
 use crate::commands::outcome::{Telling, is_done};
 use crate::commands::plan::Planned;
-use crate::commands::{Context, plan, refused};
+use crate::commands::{Context, kubeadm_config, plan, refused};
 use crate::moves::store::NAME;
 
 /// How its end is told.
@@ -28,7 +28,10 @@ pub fn run(context: &Context, meant: &Meant) -> Result<Exit, Failure> {
     }
     let Planned { checks, plan, number } = plan::for_store(context, system, meant)?;
     for check in checks.iter().filter(|check| check.result != Verdict::Pass) {
-        context.reporter.step(check.name, &check.lines().join("\n"));
+        match check.result {
+            Verdict::Warn => context.reporter.warning(check.name, &check.sentence()),
+            _ => context.reporter.step(check.name, &check.lines().join("\n")),
+        }
     }
     let Some(plan) = plan else {
         return Err(refused(TELLING.what, &checks));
@@ -52,13 +55,17 @@ pub fn run(context: &Context, meant: &Meant) -> Result<Exit, Failure> {
     if !is_done(&outcome) {
         return Err(TELLING.failure(&outcome));
     }
+    let kubeadm = kubeadm_config::remember(&plan);
+    let mut value = TELLING.value(&outcome, narrator.away());
+    value["kubeadmConfig"] = json!(kubeadm);
     context.reporter.result(
         &format!(
-            "done: {}, the API server was away for {:.1} s; etcd keeps running, untouched\nback with: quantykube undo store",
+            "done: {}, the API server was away for {:.1} s; etcd keeps running, untouched\n{}\nback with: quantykube undo store",
             TELLING.moved,
             narrator.away().unwrap_or_default().as_secs_f64(),
+            kubeadm_config::said(kubeadm.as_deref()),
         ),
-        TELLING.value(&outcome, narrator.away()),
+        value,
     );
     Ok(Exit::Done)
 }

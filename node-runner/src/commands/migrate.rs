@@ -67,7 +67,7 @@ pub fn run(args: Args, reporter: &Reporter) -> Result<Exit, Failure> {
 }
 
 /// Ends with the name of the first signal that asks this program to stop.
-async fn stopped() -> Result<&'static str, Failure> {
+pub(super) async fn stopped() -> Result<&'static str, Failure> {
     let listen = |kind| {
         signal(kind).map_err(|error| Failure::new(Exit::Failed, "signals", "cannot listen for signals").because(error))
     };

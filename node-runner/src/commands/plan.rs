@@ -6,9 +6,29 @@ use serde_json::json;
 
 use crate::checks::{self, Check};
 use crate::commands::bundle::{self, Meant};
-use crate::commands::{Context, checks_json, install, refused};
+use crate::commands::outlook::{self, Outlook};
+use crate::commands::{Context, checks_json, install, refused, rehearse};
 use crate::facts;
 use crate::moves;
+
+/// Copies the live cluster into a store that is thrown away, and tells what that took. The checks come first.
+pub fn rehearse(context: &Context, meant: &Meant) -> Result<Exit, Failure> {
+    let system = &context.machine();
+    context.must_be_root()?;
+    if install::already(context, system)? {
+        return Ok(Exit::Done);
+    }
+    let (checks, bundle, ready) = look(context, system, meant)?;
+    let Some(ready) = ready else {
+        let lines: Vec<String> = checks.iter().flat_map(Check::lines).collect();
+        context.reporter.step("checks", &lines.join("\n"));
+        return Err(refused("install store", &checks));
+    };
+    context
+        .reporter
+        .step("checks", &format!("{} checks, none says no", checks.len()));
+    rehearse::run(context, &bundle, &ready)
+}
 
 /// Prints what `install store` would do.
 pub fn store(context: &Context, meant: &Meant) -> Result<Exit, Failure> {
@@ -17,14 +37,17 @@ pub fn store(context: &Context, meant: &Meant) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     let planned = for_store(context, system, meant)?;
-    print(context, "install store", &planned.checks, planned.plan.as_ref())
+    print(context, "install store", &planned.checks, planned.plan.as_ref(), None)
 }
 
 /// Prints what `undo store` would do.
 pub fn undo_store(context: &Context) -> Result<Exit, Failure> {
     let system = &context.machine();
-    let (checks, plan) = for_undo_store(context, system);
-    print(context, "undo store", &checks, plan.as_ref())
+    let facts = facts::undo_store(&context.root, system, None);
+    let (checks, ready) = checks::undo_store::judge(&facts);
+    let outlook = outlook::of(&context.root, &facts);
+    let plan = ready.map(|ready| moves::undo_store::plan(&ready));
+    print(context, "undo store", &checks, plan.as_ref(), Some(&outlook))
 }
 
 /// What came out of looking at the node.
@@ -40,6 +63,21 @@ pub struct Planned {
 /// Checks and, where they allow it, the plan of `install store`. The bundle is verified first: nothing it says is used
 /// before.
 pub fn for_store(context: &Context, system: &dyn System, meant: &Meant) -> Result<Planned, Failure> {
+    let (checks, bundle, ready) = look(context, system, meant)?;
+    Ok(Planned {
+        checks,
+        number: ready.as_ref().map(|ready| ready.number),
+        plan: ready.map(|ready| moves::store::plan(&bundle, &ready)),
+    })
+}
+
+/// Verifies the bundle and looks at the node: the checks, what of the bundle the move needs, and the node where every
+/// check says yes.
+fn look(
+    context: &Context,
+    system: &dyn System,
+    meant: &Meant,
+) -> Result<(Vec<Check>, moves::store::Bundle, Option<moves::store::Ready>), Failure> {
     let (verified, key) = bundle::verify(context, None, meant)?;
     let bundle = bundle::for_store(&verified)?;
     let facts = facts::store(&context.root, system);
@@ -49,11 +87,7 @@ pub fn for_store(context: &Context, system: &dyn System, meant: &Meant) -> Resul
         0,
         Check::pass("bundle", format!("verified, id {}{signed}", verified.id())),
     );
-    Ok(Planned {
-        checks,
-        number: ready.as_ref().map(|ready| ready.number),
-        plan: ready.map(|ready| moves::store::plan(&bundle, &ready)),
-    })
+    Ok((checks, bundle, ready))
 }
 
 /// Checks and, where they allow it, the plan of `undo store`.
@@ -63,17 +97,27 @@ pub fn for_undo_store(context: &Context, system: &dyn System) -> (Vec<Check>, Op
     (checks, ready.map(|ready| moves::undo_store::plan(&ready)))
 }
 
-fn print(context: &Context, what: &str, checks: &[Check], plan: Option<&Plan>) -> Result<Exit, Failure> {
+fn print(
+    context: &Context,
+    what: &str,
+    checks: &[Check],
+    plan: Option<&Plan>,
+    outlook: Option<&Outlook>,
+) -> Result<Exit, Failure> {
     let mut lines = vec![format!("checks of {what}:")];
     lines.extend(checks.iter().flat_map(Check::lines));
     if let Some(plan) = plan {
         lines.push(format!("\nsteps of {what}:"));
         lines.extend(plan.describe());
+        if let Some(outlook) = outlook {
+            lines.push("\nwhat it will cost:".to_owned());
+            lines.extend(outlook.lines());
+        }
         lines.push("\nnothing was changed".to_owned());
     }
     context.reporter.result(
         &lines.join("\n"),
-        json!({"what": what, "changed": false, "allowed": plan.is_some(), "checks": checks_json(checks), "plan": plan}),
+        json!({"what": what, "changed": false, "allowed": plan.is_some(), "checks": checks_json(checks), "plan": plan, "outlook": outlook}),
     );
     match plan {
         Some(_) => Ok(Exit::Done),

@@ -26,7 +26,8 @@ pub fn run(context: &Context, etcd: &Etcd, store: &str) -> Result<Exit, Failure>
             return Ok(Exit::Done);
         }
     };
-    let written = runtime
+    let begun = std::time::Instant::now();
+    let filled = runtime
         .block_on(quantykube_migrate::raise_revision(
             &target,
             revision + 1,
@@ -34,8 +35,21 @@ pub fn run(context: &Context, etcd: &Etcd, store: &str) -> Result<Exit, Failure>
         ))
         .map_err(Failure::from)?;
     context.reporter.result(
-        &format!("etcd is past the store's revision {revision}, {written} writes were needed"),
-        json!({"storeRevision": revision, "writes": written}),
+        &format!(
+            "etcd is past the store's revision {revision}: {} writes in {:.1} s, {} compactions and {} defragmentations to keep it below its quota",
+            filled.writes,
+            begun.elapsed().as_secs_f64(),
+            filled.compactions,
+            filled.defragmentations
+        ),
+        json!({
+            "storeRevision": revision,
+            "writes": filled.writes,
+            "seconds": begun.elapsed().as_secs_f64(),
+            "compactions": filled.compactions,
+            "defragmentations": filled.defragmentations,
+            "alarmsDisarmed": filled.disarmed,
+        }),
     );
     Ok(Exit::Done)
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::checks::Check;
 use crate::commands::narrator::Narrator;
 use crate::commands::outcome::{Telling, is_done};
-use crate::commands::{Context, install, plan, refused};
+use crate::commands::{Context, install, kubeadm_config, plan, refused};
 use crate::moves::store::NAME;
 
 /// How its end is told.
@@ -107,12 +107,16 @@ fn tell(context: &Context, outcome: &Outcome, narrator: &Narrator) -> Result<Exi
     let away_text = away.map_or(String::new(), |away| {
         format!(", the API server was away for {:.1} s", away.as_secs_f64())
     });
+    let kubeadm = kubeadm_config::forget(context);
+    let mut value = TELLING.value(outcome, away);
+    value["kubeadmConfig"] = json!(kubeadm);
     context.reporter.result(
         &format!(
-            "done: {}{away_text}; the store's file is kept beside its old place",
-            TELLING.moved
+            "done: {}{away_text}; the store's file is kept beside its old place\n{}",
+            TELLING.moved,
+            kubeadm_config::said(kubeadm.as_deref()),
         ),
-        TELLING.value(outcome, away),
+        value,
     );
     Ok(Exit::Done)
 }
