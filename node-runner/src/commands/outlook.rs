@@ -11,7 +11,7 @@ use crate::moves::places;
 /// Revisions that etcd takes in a second: an estimate, from docs/benchmarks.md. The real rate shows while it runs.
 const RATE: u64 = 10_000;
 /// Bytes that one of them takes in etcd's database until it is compacted: an estimate, from the same place.
-const REVISION_BYTES: u64 = 64;
+const REVISION_BYTES: u64 = 70;
 /// etcd is compacted after so many.
 const COMPACT_EVERY: u64 = 100_000;
 /// How many keys of others are named.
