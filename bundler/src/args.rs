@@ -36,8 +36,12 @@ pub enum Command {
     Inspect(Inspect),
     Verify(Verify),
     Extract(Extract),
-    /// Print the JSON Schema of a spec, for editors
-    Schema,
+    Split(Split),
+    Join(Join),
+    Fill(Fill),
+    Apply(Apply),
+    Diff(Diff),
+    Schema(Schema),
     Completions(Completions),
     Man(Man),
 }
@@ -99,6 +103,15 @@ pub struct Build {
     /// Sign the bundle with this secret key of minisign; its password comes from QUANTYKUBE_SIGN_PASSWORD or the terminal
     #[arg(long, value_name = "KEY")]
     pub sign: Option<PathBuf>,
+    /// Write what makes the bundle of this older one, in place of the bundle; `apply` puts the two together
+    #[arg(long, value_name = "OLD")]
+    pub base: Option<PathBuf>,
+    /// Check everything and say what would be in the bundle, and write nothing
+    #[arg(long, conflicts_with_all = ["base", "check_reproducible"])]
+    pub dry_run: bool,
+    /// Build it a second time, in another order of work, and compare: two builds that differ are a failure
+    #[arg(long)]
+    pub check_reproducible: bool,
 }
 
 /// Make a pair of keys to sign bundles with
@@ -137,10 +150,13 @@ pub struct Inspect {
 }
 
 /// Check every bit of a bundle
+///
+/// Of a bundle that was split give one part, and the others are looked for in its folder; or give all of them.
 #[derive(Debug, clap::Args)]
 pub struct Verify {
-    /// The bundle
-    pub file: PathBuf,
+    /// The bundle, or parts of it
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
     #[command(flatten)]
     pub meant: Meant,
     /// How many threads read and check; without it one for each core
@@ -168,6 +184,123 @@ pub struct Extract {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
 }
+
+/// A number of bytes, as 4G.
+#[derive(Clone, Copy, Debug)]
+pub struct Size(pub u64);
+
+impl std::str::FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Size, String> {
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let shift = match &text[digits.len()..] {
+            "" => 0,
+            "K" | "k" | "KiB" => 10,
+            "M" | "MiB" => 20,
+            "G" | "GiB" => 30,
+            "T" | "TiB" => 40,
+            other => return Err(format!("{other:?} is no unit: expected K, M, G or T (of 1024)")),
+        };
+        let number: u64 = digits.parse().map_err(|_| format!("{digits:?} is no number"))?;
+        let bytes = number.checked_shl(shift).filter(|bytes| bytes >> shift == number);
+        bytes
+            .filter(|bytes| *bytes > 0)
+            .map(Size)
+            .ok_or("it is no possible size".into())
+    }
+}
+
+/// Cut a bundle into parts for a carrier that takes no large files
+///
+/// Each part is smaller than SIZE, says which bundle it is of, which part of how many it is, and has its own checksum.
+/// `cat` of all parts in order is a file that tar opens, too. The bundle stays, and nothing is written over.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  quantykube-bundle split site.tar.gz --size 4G        for FAT32, whose files are smaller than 4 GiB
+  quantykube-bundle split site.tar.gz --size 650M -o /media/stick")]
+pub struct Split {
+    /// The bundle
+    pub file: PathBuf,
+    /// What each part is smaller than, in bytes or with K, M, G or T
+    #[arg(long, value_name = "SIZE")]
+    pub size: Size,
+    /// The folder for the parts; without it that of the bundle
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// How many threads read and check; without it one for each core
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+}
+
+/// Put the parts of a bundle together
+///
+/// Every part that is missing, bad, there twice or of another bundle is named, and nothing is written. Names and order do
+/// not matter: each part says itself which one it is. The parts stay.
+#[derive(Debug, clap::Args)]
+pub struct Join {
+    /// One part, with the others in its folder; or all parts
+    #[arg(required = true, value_name = "PART")]
+    pub parts: Vec<PathBuf>,
+    /// Where to write the bundle; without it ./NAME-VERSION-linux-ARCHITECTURE.tar.gz
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub meant: Meant,
+}
+
+/// Complete a half-copied bundle from another copy
+///
+/// What is whole in FILE stays and is not read again of OTHER. FILE is completed in its place, after it was proven that
+/// it is a copy of OTHER, and is verified at the end. OTHER may be parts.
+#[derive(Debug, clap::Args)]
+pub struct Fill {
+    /// The half-copied bundle
+    pub file: PathBuf,
+    /// A whole copy
+    pub other: PathBuf,
+    #[command(flatten)]
+    pub meant: Meant,
+    /// How many threads read and check; without it one for each core
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+}
+
+/// Make a bundle from an older one and a delta
+///
+/// The delta comes from `build --base`. BASE is the older bundle, or the folder that was extracted from it; it is verified
+/// first. What comes out are the very bytes that a whole build has, or nothing.
+#[derive(Debug, clap::Args)]
+pub struct Apply {
+    /// The delta
+    pub delta: PathBuf,
+    /// The older bundle or its folder
+    pub base: PathBuf,
+    /// Where to write the bundle; without it ./NAME-VERSION-linux-ARCHITECTURE.tar.gz
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub meant: Meant,
+    /// How many threads work; without it one for each core
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+}
+
+/// Say in words what differs between two bundles
+///
+/// Reads only what they say of themselves.
+#[derive(Debug, clap::Args)]
+pub struct Diff {
+    /// The older bundle
+    pub old: PathBuf,
+    /// The newer bundle
+    pub new: PathBuf,
+}
+
+/// Print the JSON Schema of a spec, for editors
+#[derive(Debug, clap::Args)]
+pub struct Schema {}
 
 /// One thread for each core, unless said.
 pub fn jobs(asked: Option<u16>) -> usize {

@@ -1,7 +1,7 @@
 //! What the user expects of a bundle, and what is said of its signature.
 
 use quantykube_base::{Exit, Failure};
-use quantykube_bundle_format::{Digest, KeyId, PublicKey, Unverified};
+use quantykube_bundle_format::{Delta, Digest, KeyId, PublicKey, Unverified};
 
 use crate::args::Meant;
 
@@ -39,13 +39,28 @@ impl Expected {
             Some(key) => Some(bundle.check_signature(std::slice::from_ref(key))?),
             None => None,
         };
-        if let Some(wanted) = self.id.filter(|wanted| *wanted != bundle.id()) {
-            let message = format!("the bundle has the id {}, expected {wanted}", bundle.id());
-            return Err(
-                Failure::new(Exit::NotVerified, "id-differs", message).hint("this is not the bundle that you mean")
-            );
-        }
+        self.compare_id(bundle.id())?;
         Ok(key)
+    }
+
+    /// The same of the bundle that a delta makes.
+    pub fn compare_delta(&self, delta: &Delta) -> Result<Option<KeyId>, Failure> {
+        let key = match &self.key {
+            Some(key) => Some(delta.check_signature(std::slice::from_ref(key))?),
+            None => None,
+        };
+        self.compare_id(delta.id())?;
+        Ok(key)
+    }
+
+    fn compare_id(&self, found: Digest) -> Result<(), Failure> {
+        match self.id.filter(|wanted| *wanted != found) {
+            Some(wanted) => {
+                let message = format!("the bundle has the id {found}, expected {wanted}");
+                Err(Failure::new(Exit::NotVerified, "id-differs", message).hint("this is not the bundle that you mean"))
+            }
+            None => Ok(()),
+        }
     }
 }
 

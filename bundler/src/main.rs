@@ -7,6 +7,7 @@ mod commands;
 mod elf;
 mod fetch;
 mod files;
+mod fresh;
 mod images;
 mod inputs;
 mod references;
@@ -18,7 +19,7 @@ mod watch;
 use std::process::ExitCode;
 
 use clap::Parser;
-use quantykube_base::Reporter;
+use quantykube_base::{Exit, Reporter};
 
 use args::{Args, Command};
 
@@ -34,13 +35,18 @@ fn main() -> ExitCode {
         Command::Init(init) => commands::init::run(&init, &report),
         Command::Completions(completions) => commands::completions::run(&completions, &report),
         Command::Man(man) => commands::man::run(&man, &report),
-        Command::Schema => commands::schema::run(&report),
+        Command::Schema(schema) => commands::schema::run(&schema, &report),
         Command::Inspect(inspect) => commands::inspect::run(&inspect, &report),
         Command::Verify(verify) => commands::verify::run(&verify, &report),
         Command::Extract(extract) => commands::extract::run(&extract, &report),
+        Command::Split(split) => commands::split::run(&split, &report),
+        Command::Join(join) => commands::join::run(&join, &report),
+        Command::Apply(apply) => commands::apply::run(&apply, &report),
+        Command::Diff(diff) => commands::diff::run(&diff, &report),
+        Command::Fill(fill) => commands::fill::run(&fill, &report),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => Exit::Done.into(),
         Err(failure) => report.failure(&failure).into(),
     }
 }

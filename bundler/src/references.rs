@@ -42,6 +42,36 @@ fn missing(file: &Rendered, what: &str, hint: &str) -> Failure {
     Failure::new(Exit::Refused, "not-packed", message).hint(hint)
 }
 
+/// What a file of a bundle names, in words, for people who look into the bundle: images, units of ours, programs.
+pub fn named(file: &Rendered) -> Vec<String> {
+    let mut found = BTreeSet::new();
+    for line in code(file) {
+        for (at, _) in line.match_indices(PROGRAMS) {
+            let rest = &line[at..];
+            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "._+@-/".contains(c)));
+            let path = &rest[..end.unwrap_or(rest.len())];
+            if path[PROGRAMS.len()..].matches('/').count() == 2 {
+                found.insert(format!("program {path}"));
+            }
+        }
+        if file.kind == Kind::Unit {
+            let words = line.split(|c: char| !(c.is_ascii_alphanumeric() || "._@-/".contains(c)));
+            let units = words.filter(|word| word.starts_with("quantykube") && word.contains('.'));
+            found.extend(units.map(|word| format!("unit {word}")));
+        }
+    }
+    if file.kind != Kind::Unit {
+        for document in yaml_serde::Deserializer::from_str(&file.text) {
+            let mut images = Vec::new();
+            if let Ok(value) = Value::deserialize(document) {
+                images_in(&value, &mut images);
+            }
+            found.extend(images.into_iter().map(|name| format!("image {name}")));
+        }
+    }
+    found.into_iter().collect()
+}
+
 impl Packed<'_> {
     /// Every path below the folder of our programs, in whatever key of whatever file.
     fn programs_of(&self, file: &Rendered) -> Result<(), Failure> {

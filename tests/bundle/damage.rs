@@ -14,6 +14,13 @@ impl Random {
     }
 }
 
+fn seed() -> u64 {
+    let given = std::env::var("QUANTYKUBE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or(20_261_129);
+    println!("QUANTYKUBE_SEED={seed}");
+    seed
+}
+
 #[track_caller]
 fn refused(bench: &Workbench, bytes: &[u8], extract: bool, what: &str, names: &[&str]) {
     bench.put("bad.tar.gz", bytes);
@@ -44,7 +51,7 @@ fn truncated_everywhere() {
         whole.len() - 10,
         whole.len() - 11,
     ];
-    places.extend((1..50).map(|part| whole.len() * part / 50));
+    places.extend((1..100).map(|part| whole.len() * part / 100));
     for (index, place) in places.into_iter().enumerate() {
         let what = format!("{place} of {} bytes", whole.len());
         refused(
@@ -59,11 +66,7 @@ fn truncated_everywhere() {
 
 #[test]
 fn flipped_bits() {
-    let seed = std::env::var("QUANTYKUBE_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or(20_261_129);
-    println!("QUANTYKUBE_SEED={seed}");
+    let seed = seed();
     let bench = Workbench::new();
     // Small, so that many places can be tried.
     bench.put("quantykube", &elf(AMD64, false, 200_000, 1));
@@ -80,6 +83,22 @@ fn flipped_bits() {
         let bit = random.below(8);
         bad[place] ^= 1 << bit;
         refused(&bench, &bad, index % 5 == 0, &format!("bit {bit} of byte {place}"), &[]);
+    }
+}
+
+#[test]
+fn a_thousand_flipped_bytes() {
+    let seed = seed();
+    let bench = Workbench::new();
+    bench.put("quantykube", &elf(AMD64, false, 100_000, 1));
+    bench.put("quantykube-store", &elf(AMD64, false, 50_000, 2));
+    let whole = std::fs::read(bench.default_bundle()).unwrap();
+    let mut random = Random(seed | 1);
+    for index in 0..1000 {
+        let (place, other) = (random.below(whole.len()), 1 + random.below(255));
+        let mut bad = whole.clone();
+        bad[place] ^= other as u8;
+        refused(&bench, &bad, index % 20 == 0, &format!("byte {place} ^ {other}"), &[]);
     }
 }
 

@@ -208,6 +208,81 @@ fn a_gnu_long_name() {
     }
 }
 
+/// A PAX header, with any records.
+fn pax(records: &[u8]) -> Entry {
+    let header = Fields {
+        name: "PaxHeaders/run",
+        kind: b'x',
+        mode: 0o644,
+        size: records.len() as u64,
+        link: "",
+    };
+    Entry {
+        header: header.header(),
+        data: records.to_vec(),
+    }
+}
+
+#[test]
+fn two_headers_that_each_name_the_next_file() {
+    // Readers differ in which of the two they believe: ours takes neither.
+    let long_name = || Entry {
+        header: Fields {
+            name: "././@LongLink",
+            kind: b'L',
+            mode: 0o644,
+            size: 16,
+            link: "",
+        }
+        .header(),
+        data: b"../outside/evil\0".to_vec(),
+    };
+    let path = b"25 path=../outside/evil2\n";
+    for order in [[0, 1], [1, 0]] {
+        changed(&["entry run"], |entries| {
+            let run = at(entries, "run");
+            for which in order {
+                let entry = if which == 0 { pax(path) } else { long_name() };
+                entries.insert(run, entry);
+            }
+            entries.truncate(entries.len() - 2);
+        });
+    }
+    for records in [&path[..], b"22 linkpath=/etc/shadow\n", b"20 GNU.sparse.size=9\n", b"9999 path="] {
+        inserted(&["entry run", "a PAX header"], |entries| {
+            let run = at(entries, "run");
+            entries.insert(run, pax(records));
+        });
+    }
+}
+
+#[test]
+fn sizes_in_other_writings() {
+    // GNU's base-256, spaces, a missing end, a minus: each means the right number to some reader.
+    let right = b"a program".len() as u64;
+    let mut binary = [0_u8; 12];
+    binary[0] = 0x80;
+    binary[4..].copy_from_slice(&right.to_be_bytes());
+    let texts: [&[u8]; 4] = [&binary, b"         11\0", b"000000000011", b"-0000000011\0"];
+    for text in texts {
+        changed(&["entry run", "not written as bundle.json gives it"], |entries| {
+            let run = at(entries, "run");
+            entries[run].header[124..124 + text.len()].copy_from_slice(text);
+            raw::sum(&mut entries[run].header);
+        });
+    }
+}
+
+#[test]
+fn a_name_in_two_halves() {
+    // prefix and name together give another path than the name alone.
+    changed(&["entry run", "../../outside"], |entries| {
+        let run = at(entries, "run");
+        entries[run].header[345..358].copy_from_slice(b"../../outside");
+        raw::sum(&mut entries[run].header);
+    });
+}
+
 #[test]
 fn duplicate_names() {
     listed("run", &["run", "twice"]);

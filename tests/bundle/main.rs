@@ -2,7 +2,10 @@
 
 mod agree; // tar, sha256sum and we say the same
 mod damage; // truncated files and flipped bits
+mod delta; // what makes a bundle of an older one
+mod environment; // umasks, mounts, full disks, proxies, clocks, terminals
 mod habits; // completions, manual pages, help
+mod half; // copies that stopped halfway, and what completes them
 mod hostile; // archives made to do harm
 mod images; // OCI layouts and docker archives become one layout
 mod interrupted; // builds and extractions that were stopped
@@ -14,5 +17,6 @@ mod schema; // specs to begin with, and their JSON Schema
 mod signed; // signatures, and where a key is trusted
 mod some; // single entries, without reading the rest
 mod space; // file systems that are too small
+mod split; // parts for small carriers
 mod url; // binaries from a URL
 mod workbench; // a folder with programs to pack, and the program under test

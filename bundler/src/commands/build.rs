@@ -1,19 +1,18 @@
 //! `build`: from a spec to one tarball, or nothing.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use quantykube_base::{Exit, Failure, Reporter, durable, human_bytes};
+use quantykube_base::{Exit, Failure, Reporter, human_bytes};
 use quantykube_bundle_format::{
     Content, Digest, Draft, FileMode, Input, Origin, PublicKey, Sealed, Signer, Written, seal,
 };
-use rustix::fs::FlockOperation;
 use serde_json::json;
 
 use crate::args::{self, Build};
+use crate::commands::delta;
+use crate::fresh::{Fresh, cannot_write};
 use crate::inputs::{Inputs, RUNNER, Source};
 use crate::references::{self, PROGRAMS, Packed};
 use crate::render::{self, Rendered};
@@ -89,11 +88,21 @@ pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
         Some(key) => sealed.sign(key)?,
         None => sealed,
     };
+    if args.dry_run {
+        say_what_would_be(&sealed, report);
+        return Ok(());
+    }
+    if let Some(base) = &args.base {
+        return delta::run(&sealed, base, args, report, &stop);
+    }
     let target = match &args.output {
         Some(path) => path.clone(),
         None => PathBuf::from(format!("{}.tar.gz", sealed.manifest().folder())),
     };
     let written = write(&sealed, &target, jobs, report, &stop)?;
+    if args.check_reproducible {
+        check_reproducible(args, &sealed, &written, jobs, report, &stop)?;
+    }
     say(
         &sealed,
         &target,
@@ -157,71 +166,81 @@ fn compare(sealed: &Sealed, pinned: &BTreeMap<String, (String, Digest)>) -> Resu
 
 /// Writes the tarball under a temporary name beside `target` and renames it when it is whole and synced.
 fn write(sealed: &Sealed, target: &Path, jobs: usize, report: &Reporter, stop: &Stop) -> Result<Written, Failure> {
-    let shown_target = target.display();
-    let cannot = |error: std::io::Error| {
-        let exit = match error.kind() {
-            std::io::ErrorKind::StorageFull => Exit::NoSpace,
-            _ => Exit::Failed,
-        };
-        Failure::new(exit, "write", format!("cannot write {shown_target}")).because(error)
-    };
-    if target.is_dir() {
-        return Err(Failure::new(
-            Exit::Usage,
-            "write",
-            format!("{shown_target} is a folder, expected a file to write"),
-        ));
-    }
-    let temporary = durable::temporary_name(target).map_err(cannot)?;
-    let file = open_and_lock(&temporary, target, &cannot)?;
-    let result = write_and_rename(sealed, &file, &temporary, target, jobs, report, stop, &cannot);
-    if result.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    result
+    let fresh = Fresh::make(target)?;
+    let mut out = BufWriter::with_capacity(1 << 20, &fresh.file);
+    let mut shown = Shown::new(report, "packing", stop);
+    let written = sealed.write(&mut out, target, jobs, &mut shown)?;
+    out.flush().map_err(cannot_write(target))?;
+    drop(out);
+    shown.finish();
+    fresh.replace()?;
+    Ok(written)
 }
 
-/// The temporary file, ours alone. Two builds of one target would write into one another; what a killed build left is
-/// taken over.
-fn open_and_lock(temporary: &Path, target: &Path, cannot: &dyn Fn(std::io::Error) -> Failure) -> Result<File, Failure> {
-    loop {
-        let mut options = OpenOptions::new();
-        let options = options.write(true).create(true).truncate(false);
-        let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-        let file = options.custom_flags(flags).open(temporary).map_err(cannot)?;
-        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            let message = format!("another build is writing {}", target.display());
-            return Err(Failure::new(Exit::Refused, "busy", message).hint("wait for it, or give another -o FILE"));
-        }
-        // Between the two calls the other build may have ended: then this is its finished bundle, or nothing.
-        let ours = file.metadata().map_err(cannot)?;
-        match fs::symlink_metadata(temporary) {
-            Ok(there) if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) => return Ok(file),
-            _ => continue,
-        }
-    }
-}
-
-#[allow(clippy::too_many_arguments)]
-fn write_and_rename(
-    sealed: &Sealed,
-    file: &File,
-    temporary: &Path,
-    target: &Path,
+/// Reads and packs everything a second time, with another number of threads, and compares with what was written.
+fn check_reproducible(
+    args: &Build,
+    first: &Sealed,
+    written: &Written,
     jobs: usize,
     report: &Reporter,
     stop: &Stop,
-    cannot: &dyn Fn(std::io::Error) -> Failure,
-) -> Result<Written, Failure> {
-    file.set_len(0).map_err(cannot)?;
-    let mut out = BufWriter::with_capacity(1 << 20, file);
-    let mut shown = Shown::new(report, "packing", stop);
-    let written = sealed.write(&mut out, target, jobs, &mut shown)?;
-    out.flush().map_err(cannot)?;
+) -> Result<(), Failure> {
+    let mut shown = Shown::new(report, "packing again", stop);
+    let jobs = if jobs == 1 { 3 } else { 1 };
+    let again = first.again(jobs, &mut shown)?;
+    let rendered = render(&Inputs::load(args)?)?;
+    for file in &rendered {
+        let found = Digest::of(file.text.as_bytes());
+        if first.manifest().file(&file.path).map(|entry| entry.sha256) != Some(found) {
+            let message = format!("{} is rendered in another way the second time", file.path);
+            return Err(Failure::new(Exit::Failed, "not-reproducible", message));
+        }
+    }
     shown.finish();
-    file.sync_all().map_err(cannot)?;
-    durable::rename(temporary, target).map_err(cannot)?;
-    Ok(written)
+    match (again.id, again.sha256) == (written.id, written.sha256) {
+        true => {
+            report.step("reproducible", "built twice: the same bytes");
+            Ok(())
+        }
+        false => {
+            let message = format!(
+                "a second build has the id {} and the sha256 {}, the first {} and {}",
+                again.id, again.sha256, written.id, written.sha256
+            );
+            Err(Failure::new(Exit::Failed, "not-reproducible", message))
+        }
+    }
+}
+
+/// What a build would pack.
+fn say_what_would_be(sealed: &Sealed, report: &Reporter) {
+    let manifest = sealed.manifest();
+    let lines: Vec<String> = manifest
+        .files
+        .iter()
+        .map(|file| {
+            let size = human_bytes(file.size);
+            format!(
+                "{:10}  {size:>10}  {}  from {}",
+                file.kind.name(),
+                file.path,
+                file.origin
+            )
+        })
+        .collect();
+    let text = format!(
+        "{}\n{} would hold {} files of {}, and nothing was written\nbundle id  {}",
+        lines.join("\n"),
+        manifest.folder(),
+        manifest.files.len(),
+        human_bytes(manifest.size()),
+        sealed.id(),
+    );
+    report.result(
+        &text,
+        json!({"dryRun": true, "id": sealed.id().to_string(), "bundle": manifest}),
+    );
 }
 
 /// What was made, and what to type on the node.
@@ -268,6 +287,8 @@ fn say(sealed: &Sealed, target: &Path, written: &Written, key: Option<&PublicKey
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// The renderings of the built-in templates as they were looked at and found good. After a wanted change write them
@@ -280,6 +301,9 @@ mod tests {
             jobs: None,
             templates: None,
             sign: None,
+            base: None,
+            dry_run: false,
+            check_reproducible: false,
         };
         let mut inputs = Inputs::load(&build).unwrap();
         inputs.draft.version = "0.0.0-golden".into();

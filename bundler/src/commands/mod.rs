@@ -1,11 +1,17 @@
 //! One file for each command.
 
+pub mod apply;
 pub mod build;
 pub mod completions;
+pub mod delta;
+pub mod diff;
 pub mod extract;
+pub mod fill;
 pub mod init;
 pub mod inspect;
+pub mod join;
 pub mod keygen;
 pub mod man;
 pub mod schema;
+pub mod split;
 pub mod verify;

@@ -49,6 +49,29 @@ pub enum Error {
         /// What was found and what was expected.
         found: String,
     },
+    /// Parts of a split bundle are missing, bad or of another bundle.
+    #[error("{0}")]
+    Parts(String),
+    /// A part or a delta is of a newer format.
+    #[error(
+        "{path} has format {found}; this program reads format {known} and older, a newer quantykube-bundle is needed"
+    )]
+    NewerFile {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u64,
+        /// The newest format this program reads.
+        known: u64,
+    },
+    /// A delta is damaged, or does not fit its base.
+    #[error("{path}: {found}")]
+    Delta {
+        /// The delta, or its base.
+        path: PathBuf,
+        /// What was found and what was expected.
+        found: String,
+    },
     /// `bundle.json` breaks a rule.
     #[error("bundle.json is not what it must be: {0}")]
     Manifest(String),
@@ -155,7 +178,7 @@ impl Error {
     /// What a program ends with.
     pub fn exit(&self) -> Exit {
         match self {
-            Error::Newer { .. } => Exit::NeedsNewer,
+            Error::Newer { .. } | Error::NewerFile { .. } => Exit::NeedsNewer,
             Error::NoSpace { .. } => Exit::NoSpace,
             Error::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => Exit::NoSpace,
             Error::Io { .. } | Error::Stopped => Exit::Failed,
@@ -171,6 +194,9 @@ impl Error {
             Error::Truncated { .. } => "truncated",
             Error::Frame { .. } => "damaged",
             Error::Entry { .. } => "entry",
+            Error::Parts(_) => "parts",
+            Error::NewerFile { .. } => "newer-format",
+            Error::Delta { .. } => "delta",
             Error::Manifest(_) => "bundle-json",
             Error::Name { .. } => "name",
             Error::Newer { .. } => "newer-format",
@@ -196,6 +222,7 @@ impl Error {
             Error::Entry { .. } | Error::Manifest(_) | Error::Name { .. } => {
                 Some("this file was not written by quantykube-bundle; do not use it")
             }
+            Error::Parts(_) => Some("copy the part that is named again; the others can stay as they are"),
             Error::Newer { .. } => Some("use the program that came with the bundle: ./run in its folder"),
             Error::NoEntry { .. } => Some("quantykube-bundle inspect FILE lists what there is"),
             Error::Unsigned { .. } => Some("get the signed bundle from the one who holds the key; do not use this one"),

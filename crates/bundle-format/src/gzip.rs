@@ -23,9 +23,9 @@ const LEVEL: u32 = 6;
 const STORED_MAX: usize = 65_535;
 
 /// The fixed start of every member: deflate, one extra field, no time, no level, no system.
-const FIXED: [u8; 10] = [0x1f, 0x8b, 8, 4, 0, 0, 0, 0, 0, 255];
+pub(crate) const FIXED: [u8; 10] = [0x1f, 0x8b, 8, 4, 0, 0, 0, 0, 0, 255];
 /// An empty deflate stream with its CRC and length.
-const EMPTY: [u8; 10] = [3, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+pub(crate) const EMPTY: [u8; 10] = [3, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// What a member's header declares.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -148,6 +148,17 @@ impl Layout {
         self.entries.get(chunk.entry)
     }
 
+    /// How many bytes of the archive each of `files` files takes, by the lengths of the members.
+    pub fn packed_sizes(&self, files: usize, members: &[u32]) -> Vec<u64> {
+        let mut sizes = vec![0; files];
+        for (chunk, length) in self.chunks.iter().zip(members) {
+            if let Some(Body::File(index)) = self.entry(*chunk).map(|entry| entry.body) {
+                sizes[index] += u64::from(*length);
+            }
+        }
+        sizes
+    }
+
     /// The ranges of a chunk's bytes: of its header, its content and its padding. The content's place in the file is
     /// the chunk's start less one block, or 0.
     pub fn parts(&self, chunk: Chunk) -> Parts<std::ops::Range<usize>> {

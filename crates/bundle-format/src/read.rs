@@ -1,49 +1,67 @@
 //! Opening an archive: its frame and its `bundle.json`, both still claims.
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::gzip::{Decoder, HEADER, Header, TRAILER_TAIL, Trailer};
 use crate::layout::{Body, Layout, cut};
 use crate::manifest::BUNDLE_JSON_MAX;
+use crate::part::{self, Parts};
 use crate::signature::{self, KeyId, PublicKey, Signature};
+use crate::source::{Piece, Source};
 use crate::{BUNDLE_JSON, Digest, Error, Manifest, SIGNATURE, tar};
 
 /// An archive whose frame and manifest are well formed. What they say is not yet true.
 #[derive(Debug)]
 pub struct Unverified {
     pub(crate) path: PathBuf,
-    pub(crate) file: File,
+    pub(crate) source: Source,
     pub(crate) manifest: Manifest,
     pub(crate) layout: Layout,
     pub(crate) trailer: Trailer,
     pub(crate) signature: Option<Signature>,
-    length: u64,
 }
 
 impl Unverified {
-    /// Reads the first entry, the trailer and the signature, where there is one, and nothing else.
+    /// Reads the first entry, the trailer and the signature, where there is one, and nothing else. Of an archive that was
+    /// split `path` is any part: the others are looked for in its folder.
     pub fn open(path: &Path) -> Result<Unverified, Error> {
-        // Should it be a pipe, opening it must not wait for a writer.
-        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-        let mut options = std::fs::OpenOptions::new();
-        let file = options
-            .read(true)
-            .custom_flags(nonblocking)
-            .open(path)
-            .map_err(Error::io("open", path))?;
-        let data = file.metadata().map_err(Error::io("read", path))?;
-        if !data.is_file() {
-            return Err(Error::NotABundle {
-                path: path.into(),
-                found: "it is no regular file".into(),
-            });
+        let file = open_file(path)?;
+        if part::begins(&file) {
+            return Unverified::open_parts(Parts::beside(path)?);
         }
+        let length = file.metadata().map_err(Error::io("read", path))?.len();
+        let piece = Piece {
+            file,
+            path: path.into(),
+            offset: 0,
+            length,
+            sum: None,
+        };
+        Unverified::open_source(path, Source::new(vec![piece]))
+    }
+
+    /// As [`Unverified::open`], of a set of parts that is whole.
+    pub fn open_parts(parts: Parts) -> Result<Unverified, Error> {
+        let (path, expected) = (parts.name(), parts.id());
+        let files: Vec<PathBuf> = parts.paths().map(PathBuf::from).collect();
+        let bundle = Unverified::open_source(&path, parts.into_source()).map_err(|error| part::blame(&files, error))?;
+        match bundle.id() == expected {
+            true => Ok(bundle),
+            false => Err(Error::Parts(format!(
+                "the parts say that they are of bundle {expected}, and hold bundle {}",
+                bundle.id()
+            ))),
+        }
+    }
+
+    fn open_source(path: &Path, source: Source) -> Result<Unverified, Error> {
+        let length = source.length();
         let frame = Frame {
             path,
-            file: &file,
-            length: data.len(),
+            file: &source,
+            length,
         };
         let (bundle_json, front) = frame.first_entry()?;
         let manifest = Manifest::parse(&bundle_json)?;
@@ -52,7 +70,7 @@ impl Unverified {
         let (found, expected) = (trailer.members.len(), layout.chunks.len());
         let at_trailer = |found: String| Error::Frame {
             path: path.into(),
-            offset: data.len() - trailer.encode().len() as u64,
+            offset: length - trailer.encode().len() as u64,
             found,
         };
         // bundle.json is silent about the signature, which takes one member.
@@ -72,15 +90,13 @@ impl Unverified {
             layout = Layout::new(&manifest, true)?;
             signature = Some(frame.signature(&manifest, &layout, &trailer)?);
         }
-        let length = data.len();
         Ok(Unverified {
             path: path.into(),
-            file,
+            source,
             manifest,
             layout,
             trailer,
             signature,
-            length,
         })
     }
 
@@ -108,25 +124,121 @@ impl Unverified {
 
     /// The archive's length in bytes.
     pub fn length(&self) -> u64 {
-        self.length
+        self.source.length()
+    }
+
+    /// How many bytes of the archive were read so far.
+    pub fn bytes_read(&self) -> u64 {
+        self.source.bytes_read()
+    }
+
+    /// The files that hold the archive: one, or its parts in order.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.source.paths().map(PathBuf::from).collect()
     }
 
     /// How many bytes of the archive each file of the manifest claims to take, in the manifest's order.
     pub fn packed_sizes(&self) -> Vec<u64> {
-        let mut sizes = vec![0; self.manifest.files.len()];
+        self.layout
+            .packed_sizes(self.manifest.files.len(), &self.trailer.members)
+    }
+
+    /// Fills `out` from byte `offset` of a file on; only the members that hold these bytes are read. Their CRC is checked,
+    /// the file's digest is not.
+    pub fn read_file(&self, path: &str, offset: u64, mut out: &mut [u8]) -> Result<(), Error> {
+        let entry = self
+            .layout
+            .entries
+            .iter()
+            .position(|entry| entry.path == path && entry.body != Body::Folder);
+        let entry = entry.ok_or_else(|| Error::NoEntry { path: path.into() })?;
+        let frame = Frame {
+            path: &self.path,
+            file: &self.source,
+            length: self.length(),
+        };
+        let (mut decoder, mut at, mut place) = (Decoder::new(), 0, offset);
         for (chunk, length) in self.layout.chunks.iter().zip(&self.trailer.members) {
-            if let Some(Body::File(index)) = self.layout.entry(*chunk).map(|entry| entry.body) {
-                sizes[index] += u64::from(*length);
+            // Where this chunk's content begins in the file.
+            let start = chunk.start.saturating_sub(tar::BLOCK);
+            let parts = self.layout.parts(*chunk);
+            let end = start + parts.content.len() as u64;
+            if chunk.entry == entry && !out.is_empty() && (start..end).contains(&place) {
+                let (bytes, found) = frame.member(&mut decoder, at)?;
+                if found != *length || bytes.len() as u64 != chunk.length {
+                    return Err(self.source_error(at, "this member is not the one that the table says"));
+                }
+                let from = parts.content.start + (place - start) as usize;
+                let now = out.len().min((end - place) as usize);
+                let (filled, rest) = out.split_at_mut(now);
+                filled.copy_from_slice(&bytes[from..from + now]);
+                (out, place) = (rest, place + now as u64);
             }
+            at += u64::from(*length);
         }
-        sizes
+        match out.is_empty() {
+            true => Ok(()),
+            false => Err(self.source_error(at, "it ends before the bytes that were asked for")),
+        }
+    }
+
+    /// All of a small file, whose digest is compared with what `bundle.json` says.
+    pub fn small_file(&self, path: &str, most: u64) -> Result<Vec<u8>, Error> {
+        let file = self
+            .manifest
+            .file(path)
+            .ok_or_else(|| Error::NoEntry { path: path.into() })?;
+        if file.size > most {
+            return Err(Error::Entry {
+                path: self.path.clone(),
+                entry: path.into(),
+                found: format!("it has {} bytes, {most} are the most that is read", file.size),
+            });
+        }
+        let mut bytes = vec![0; file.size as usize];
+        self.read_file(path, 0, &mut bytes)?;
+        let (found, expected) = (Digest::of(&bytes), file.sha256);
+        match found == expected {
+            true => Ok(bytes),
+            false => Err(Error::Checksum {
+                path: path.into(),
+                found,
+                expected,
+            }),
+        }
+    }
+
+    fn source_error(&self, offset: u64, found: &str) -> Error {
+        Error::Frame {
+            path: self.path.clone(),
+            offset,
+            found: found.into(),
+        }
+    }
+}
+
+/// Opens a regular file. Should it be a pipe, opening it must not wait for a writer.
+pub(crate) fn open_file(path: &Path) -> Result<File, Error> {
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let mut options = std::fs::OpenOptions::new();
+    let file = options
+        .read(true)
+        .custom_flags(nonblocking)
+        .open(path)
+        .map_err(Error::io("open", path))?;
+    match file.metadata().map_err(Error::io("read", path))?.is_file() {
+        true => Ok(file),
+        false => Err(Error::NotABundle {
+            path: path.into(),
+            found: "it is no regular file".into(),
+        }),
     }
 }
 
 /// The file as a row of gzip members.
 struct Frame<'a> {
     path: &'a Path,
-    file: &'a File,
+    file: &'a Source,
     length: u64,
 }
 

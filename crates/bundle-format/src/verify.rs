@@ -1,13 +1,12 @@
 //! Checking every bit of an archive, on all cores, in bounded memory.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::FileExt;
 
 use crate::gzip::{Decoder, HEADER, Header};
 use crate::layout::{Body, Entry};
 use crate::ordered::{Pool, ordered};
 use crate::verified::Watcher;
-use crate::{Digest, Error, Hasher, Unverified, Verified, tar};
+use crate::{Digest, Error, Hasher, Unverified, Verified, part, tar};
 
 /// Where the content of entries goes while it is checked.
 pub(crate) trait Sink {
@@ -45,9 +44,23 @@ impl Unverified {
 
     /// Checks everything; content goes to `sink` before its digest is known.
     pub(crate) fn check(&self, jobs: usize, watcher: &mut dyn Watcher, sink: &mut dyn Sink) -> Result<(), Error> {
+        let result = self.check_all(jobs, watcher, sink);
+        // Of parts, the one to copy again is worth more than the place in the whole.
+        match result {
+            Err(Error::Stopped) | Ok(()) => result,
+            Err(error) if self.source.is_split() => Err(part::blame(&self.files(), error)),
+            other => other,
+        }
+    }
+
+    fn check_all(&self, jobs: usize, watcher: &mut dyn Watcher, sink: &mut dyn Sink) -> Result<(), Error> {
         let all: Vec<usize> = (0..self.trailer.members.len()).collect();
-        let mut archive = Hasher::new();
-        let total = self.members(&all, jobs, watcher, sink, &mut |member| archive.update(member))?;
+        let (mut archive, mut parts) = (Hasher::new(), self.source.sums());
+        let total = self.members(&all, jobs, watcher, sink, &mut |member| {
+            archive.update(member);
+            parts.update(member);
+        })?;
+        parts.update(&self.trailer.encode());
         let (found, expected) = (archive.finish(), self.trailer.sha256);
         if found != expected {
             return Err(Error::Frame {
@@ -56,7 +69,11 @@ impl Unverified {
                 found: format!("the bytes before the trailer have the sha256 {found}, the trailer says {expected}"),
             });
         }
-        Ok(())
+        match parts.good() {
+            true => Ok(()),
+            // Which of them is said by the caller.
+            false => Err(Error::Parts("a part does not have the checksum that it says".into())),
+        }
     }
 
     /// Checks the entries that `wanted` names and reads no other.
@@ -135,7 +152,7 @@ impl Unverified {
         let mut member = pool.get();
         member.resize(HEADER, 0);
         let read = |bytes: &mut [u8], at: u64| {
-            self.file
+            self.source
                 .read_exact_at(bytes, at)
                 .map_err(Error::io("read", &self.path))
         };

@@ -1,8 +1,10 @@
 //! Writing a bundle: the same inputs give the same bytes, whatever the machine, the user or the number of threads.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::gzip::{Encoder, MEMBERS_MAX, Trailer};
 use crate::layout::{Body, Chunk, Layout};
@@ -10,7 +12,7 @@ use crate::manifest::{FORMAT, NEEDS, SIZE_MAX};
 use crate::ordered::{Pool, ordered};
 use crate::signature::{self, Signature, Signer};
 use crate::verified::Watcher;
-use crate::{Architecture, Digest, Error, FileEntry, FileMode, Hasher, Image, Kind, Manifest, Origin};
+use crate::{Architecture, Digest, Error, FileEntry, FileMode, Hasher, Image, Kind, Manifest, Origin, Unverified};
 
 /// What a bundle is called and when it was made.
 #[derive(Clone, Debug)]
@@ -58,6 +60,20 @@ pub enum Content {
         /// How long it is.
         length: u64,
     },
+    /// In a file of another bundle.
+    Entry {
+        /// The bundle.
+        archive: Arc<Unverified>,
+        /// The file in it.
+        path: String,
+    },
+    /// In a file that is open and may have no name.
+    Open {
+        /// The file.
+        file: Arc<File>,
+        /// What to call it in messages.
+        name: PathBuf,
+    },
 }
 
 /// A bundle whose inputs were read once: its id is known, its archive not yet written.
@@ -86,6 +102,8 @@ pub struct Written {
     pub size: u64,
     /// The digest of the whole archive.
     pub sha256: Digest,
+    /// The lengths of its members.
+    members: Vec<u32>,
 }
 
 /// Reads every input once and settles `bundle.json`. `watcher` hears of the bytes read.
@@ -242,7 +260,7 @@ impl Sealed {
         )?;
         let mut whole = before_trailer.clone();
         let trailer = Trailer {
-            members,
+            members: members.clone(),
             sha256: before_trailer.finish(),
         }
         .encode();
@@ -252,7 +270,53 @@ impl Sealed {
             id: self.layout.id,
             size: size + trailer.len() as u64,
             sha256: whole.finish(),
+            members,
         })
+    }
+
+    /// Reads every input again and packs it for nobody: what a second build gives.
+    pub fn again(&self, jobs: usize, watcher: &mut dyn Watcher) -> Result<Written, Error> {
+        for (file, packed) in self.manifest.files.iter().zip(&self.contents) {
+            let (found, _) = read_once(&packed.content, file.size)?;
+            if found != file.sha256 {
+                return Err(changed(&packed.content));
+            }
+        }
+        self.write(&mut io::sink(), Path::new("nowhere"), jobs, watcher)
+    }
+
+    /// How many bytes of the archive each file takes, in the manifest's order.
+    pub(crate) fn packed_sizes(&self, written: &Written) -> Vec<u64> {
+        self.layout.packed_sizes(self.manifest.files.len(), &written.members)
+    }
+
+    /// A bundle whose `bundle.json` is known already. Each content must have the digest that it gives: writing proves it.
+    pub(crate) fn rebuilt(
+        manifest: Manifest,
+        signature: Option<Signature>,
+        contents: Vec<Content>,
+    ) -> Result<Sealed, Error> {
+        let layout = Layout::new(&manifest, signature.is_some())?;
+        let mut packed = Vec::with_capacity(contents.len());
+        for (content, file) in contents.into_iter().zip(&manifest.files) {
+            let mut start = vec![0; file.size.min(START as u64) as usize];
+            content.read_at(0, &mut start)?;
+            let stored = compressed_already(&start);
+            packed.push(Packed { content, stored });
+        }
+        Ok(Sealed {
+            manifest,
+            layout,
+            signature,
+            contents: packed,
+        })
+    }
+
+    /// All bytes of one file, by its index in the manifest.
+    pub(crate) fn bytes_of(&self, index: usize) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; self.manifest.files[index].size as usize];
+        self.contents[index].content.read_at(0, &mut bytes)?;
+        Ok(bytes)
     }
 
     fn stored(&self, chunk: Chunk) -> bool {
@@ -295,6 +359,8 @@ impl Content {
         match self {
             Content::Bytes(_) => "a rendered file".into(),
             Content::File(path) | Content::Part { path, .. } => path.display().to_string(),
+            Content::Entry { path, .. } => path.clone(),
+            Content::Open { name, .. } => name.display().to_string(),
         }
     }
 
@@ -302,6 +368,11 @@ impl Content {
         match self {
             Content::Bytes(bytes) => Ok(bytes.len() as u64),
             Content::Part { length, .. } => Ok(*length),
+            Content::Entry { archive, path } => match archive.manifest().file(path) {
+                Some(file) => Ok(file.size),
+                None => Err(Error::NoEntry { path: path.clone() }),
+            },
+            Content::Open { file, name } => file.metadata().map(|data| data.len()).map_err(Error::io("read", name)),
             Content::File(path) => {
                 let data = std::fs::metadata(path).map_err(Error::io("read", path))?;
                 match data.is_file() {
@@ -316,11 +387,15 @@ impl Content {
     }
 
     /// Fills `out` from `offset` on.
-    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+    pub(crate) fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         let (path, start) = match self {
             Content::Bytes(bytes) => {
                 out.copy_from_slice(&bytes[offset as usize..offset as usize + out.len()]);
                 return Ok(());
+            }
+            Content::Entry { archive, path } => return archive.read_file(path, offset, out),
+            Content::Open { file, name } => {
+                return file.read_exact_at(out, offset).map_err(Error::io("read", name));
             }
             Content::File(path) => (path, 0),
             Content::Part { path, offset, .. } => (path, *offset),
@@ -362,6 +437,9 @@ fn read_once(content: &Content, size: u64) -> Result<(Digest, bool), Error> {
     }
     Ok((hasher.finish(), stored))
 }
+
+/// As many first bytes as tell.
+const START: usize = 8;
 
 /// Whether the first bytes are those of a compressed file: gzip, zstd, xz, bzip2 or zip.
 fn compressed_already(start: &[u8]) -> bool {
