@@ -48,6 +48,14 @@ impl Authority {
         }
     }
 
+    /// A new one that is valid for a time only (seconds since the Unix epoch).
+    pub fn until(name: &str, from: u64, to: u64) -> Authority {
+        let mut authority = Authority::new(name);
+        authority.params.not_before = time_of(from);
+        authority.params.not_after = time_of(to);
+        authority
+    }
+
     /// Writes its certificate.
     pub fn write_ca(&self, path: &Path) {
         fs::write(path, self.params.clone().self_signed(&self.key).unwrap().pem()).unwrap();
@@ -118,6 +126,10 @@ kubernetesVersion: v1.36.3
 apiServer: {certSANs: [127.0.0.1]}
 ";
 
+/// The mounts of a plain node.
+pub const MOUNTS: &str = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n";
+/// The number of the kubelet's process in the tree.
+pub const KUBELET_PID: u32 = 800;
 /// The number of the API server's process in the tree.
 pub const API_SERVER_PID: u32 = 4242;
 /// The API server's manifest.
@@ -125,13 +137,41 @@ pub const API_SERVER: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
 /// etcd's manifest.
 pub const ETCD: &str = "/etc/kubernetes/manifests/etcd.yaml";
 
+/// The family of the addresses of a rendered node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Family {
+    /// IPv4.
+    Four,
+    /// IPv6.
+    Six,
+}
+
 /// Renders a node with the real kubeadm, which changes its root to the tree: only root can.
 pub fn render(root: &Root) {
+    render_with(root, KUBEADM);
+}
+
+/// Renders the node of the fixtures.
+pub fn render_as(root: &Root, family: Family) {
+    let (address, services) = match family {
+        Family::Four => ("192.0.2.10", "10.96.0.0/12"),
+        Family::Six => ("2001:db8::10", "fd00:10:96::/112"),
+    };
+    let config = KUBEADM
+        .replace("advertiseAddress: 10.0.0.10", &format!("advertiseAddress: {address:?}"))
+        .replace(
+            "apiServer: {certSANs: [127.0.0.1]}",
+            &format!("imageRepository: registry.example\nnetworking: {{serviceSubnet: {services:?}}}"),
+        );
+    render_with(root, &config);
+}
+
+fn render_with(root: &Root, config: &str) {
     assert!(
         rustix::process::geteuid().is_root(),
         "kubeadm renders into another root: run this test as root"
     );
-    put(root, "/kubeadm.yaml", KUBEADM);
+    put(root, "/kubeadm.yaml", config);
     let kubeadm = peer("kubeadm");
     for phase in ["certs all", "control-plane apiserver", "etcd local"] {
         let output = Command::new(&kubeadm)
@@ -174,6 +214,10 @@ impl TestNode {
             "/var/lib/kubelet/config.yaml",
             "staticPodPath: /etc/kubernetes/manifests\n",
         );
+        put(&root, "/proc/meminfo", "MemAvailable: 4194304 kB\n");
+        put(&root, "/proc/uptime", "5000.00 9000.00\n");
+        put(&root, "/proc/self/mountinfo", MOUNTS);
+        fake_process(&root, KUBELET_PID, &["/usr/bin/kubelet"], 50);
         let manifest = Manifest::read(&root, Path::new(API_SERVER)).unwrap().unwrap();
         let argv: Vec<&str> = manifest.argv.iter().map(String::as_str).collect();
         fake_process(&root, API_SERVER_PID, &argv, 100);
@@ -214,30 +258,65 @@ impl TestNode {
         panic!("etcd does not answer at {}", self.etcd_url);
     }
 
-    /// Every file of the tree but etcd's own: path, mode, owner, content.
-    pub fn snapshot(&self) -> BTreeMap<PathBuf, (u32, u32, i64, Vec<u8>)> {
+    /// Every file of the tree but etcd's own: all that can be seen of it.
+    pub fn snapshot(&self) -> BTreeMap<PathBuf, Seen> {
         let mut files = BTreeMap::new();
         let mut folders = vec![self.folder.path().to_owned()];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder).unwrap() {
                 let path = entry.unwrap().path();
-                let meta = path.symlink_metadata().unwrap();
                 if path == self.root.at("/etcd-data") || path == self.root.at("/etcd-log") {
                     continue;
                 }
-                let content = if meta.is_file() {
-                    fs::read(&path).unwrap()
-                } else {
-                    Vec::new()
-                };
-                files.insert(path.clone(), (meta.mode(), meta.uid(), meta.ctime_nsec(), content));
-                if meta.is_dir() {
-                    folders.push(path);
+                if path.symlink_metadata().unwrap().is_dir() {
+                    folders.push(path.clone());
                 }
+                files.insert(path.clone(), Seen::of(&path));
             }
         }
         files
     }
+}
+
+/// What can be seen of a file: mode, owner, group, times of change, extended attributes, bytes.
+#[derive(Debug, Eq, PartialEq)]
+pub struct Seen {
+    mode: u32,
+    owner: (u32, u32),
+    modified: (i64, i64),
+    changed: (i64, i64),
+    attributes: Vec<(String, Vec<u8>)>,
+    bytes: Vec<u8>,
+}
+
+impl Seen {
+    /// Looks.
+    pub fn of(path: &Path) -> Seen {
+        let meta = path.symlink_metadata().unwrap();
+        Seen {
+            mode: meta.mode(),
+            owner: (meta.uid(), meta.gid()),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+            attributes: attributes(path),
+            bytes: if meta.is_file() { fs::read(path).unwrap() } else { Vec::new() },
+        }
+    }
+}
+
+fn attributes(path: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut names = vec![0; 4096];
+    let length = rustix::fs::llistxattr(path, &mut names[..]).unwrap_or(0);
+    let names = String::from_utf8_lossy(&names[..length]).into_owned();
+    names
+        .split_terminator('\0')
+        .map(|name| {
+            let mut value = vec![0; 4096];
+            let length = rustix::fs::lgetxattr(path, name, &mut value[..]).unwrap();
+            value.truncate(length);
+            (name.to_owned(), value)
+        })
+        .collect()
 }
 
 impl Drop for TestNode {

@@ -81,7 +81,7 @@ fn nothing_is_touched_where_a_check_says_no() {
 }
 
 /// Everything a move could touch: names, modes, owners, times and content.
-const PICTURE: &str = "
+pub const PICTURE: &str = "
 for folder in /etc/kubernetes /etc/systemd/system /usr/local /var/lib/quantykube /etc/quantykube; do
     if [ -e $folder ]; then
         find $folder -printf '%p %m %U:%G %C@ %T@\\n'

@@ -1,13 +1,19 @@
 //! What must be true before a move touches anything. Pure: facts in, verdicts out.
 
+mod around;
 pub mod store;
 pub mod undo_store;
 
+#[cfg(test)]
+mod provoked;
+#[cfg(test)]
+mod rendered;
 #[cfg(test)]
 mod tests;
 
 use serde::Serialize;
 
+use crate::facts::certificates::{Good, day};
 use crate::facts::{ApiServer, Known, Node, etcd::Etcd};
 
 /// One check.
@@ -15,7 +21,8 @@ use crate::facts::{ApiServer, Known, Node, etcd::Etcd};
 pub struct Check {
     /// A stable name.
     pub name: &'static str,
-    /// What came out.
+    /// What came out: `state` in JSON.
+    #[serde(rename = "state")]
     pub result: Verdict,
     /// What was found, in one line.
     pub found: String,
@@ -29,10 +36,13 @@ pub struct Check {
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Good.
+    #[serde(rename = "ok")]
     Pass,
     /// Good enough, but worth a look.
+    #[serde(rename = "warning")]
     Warn,
     /// The move must not begin.
+    #[serde(rename = "no")]
     Fail,
     /// It could not be looked at, mostly because another check failed. The move must not begin.
     Unknown,
@@ -76,6 +86,14 @@ impl Check {
         }
     }
 
+    /// A check that says yes, with something to know and to do.
+    pub fn warn(name: &'static str, found: impl Into<String>, hint: impl Into<String>) -> Check {
+        Check {
+            result: Verdict::Warn,
+            ..Check::fail(name, found, hint)
+        }
+    }
+
     /// A check that could not be made.
     pub fn unknown(name: &'static str, why: impl std::fmt::Display) -> Check {
         Check {
@@ -83,6 +101,14 @@ impl Check {
             result: Verdict::Unknown,
             found: format!("not looked at: {why}"),
             hint: None,
+        }
+    }
+
+    /// What was found and what to do, in one line.
+    pub fn sentence(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("{}: {}; {hint}", self.name, self.found),
+            None => format!("{}: {}", self.name, self.found),
         }
     }
 
@@ -210,12 +236,7 @@ fn alarms(etcd: &Known<Etcd>) -> Check {
     }
     let found = format!("etcd has set {}", alarms.join(" "));
     match alarms.iter().all(|alarm| alarm == "NOSPACE") {
-        true => Check {
-            name: "alarms",
-            result: Verdict::Warn,
-            found,
-            hint: Some("its data is whole and is copied; the alarm itself is not".to_owned()),
-        },
+        true => Check::warn("alarms", found, "its data is whole and is copied; the alarm itself is not"),
         false => Check::fail("alarms", found, "its data may be damaged: repair or restore etcd first"),
     }
 }
@@ -224,7 +245,15 @@ fn members(etcd: &Known<Etcd>) -> Check {
     let Ok(etcd) = etcd else {
         return Check::unknown("members", "etcd does not answer");
     };
-    let names: Vec<&str> = etcd.status.members.iter().map(|member| member.name.as_str()).collect();
+    let names: Vec<String> = etcd
+        .status
+        .members
+        .iter()
+        .map(|member| {
+            let name = if member.name.is_empty() { "(not started yet)" } else { &member.name };
+            format!("{name}{}", if member.learner { " (learner)" } else { "" })
+        })
+        .collect();
     match etcd.status.members.as_slice() {
         [member] if !member.learner => Check::pass("members", format!("one member, {}", names.join(" "))),
         members => Check::fail(
@@ -242,9 +271,22 @@ fn api_server(fact: &Known<Option<ApiServer>>) -> Result<&ApiServer, String> {
         .ok_or_else(|| "there is no API server manifest".to_owned())
 }
 
-fn certificates(name: &'static str, what: &str, fact: &Known<()>, hint: &str) -> Check {
-    match fact {
-        Ok(()) => Check::pass(name, format!("{what} is valid now")),
-        Err(why) => Check::fail(name, why, hint),
+/// Certificates that end within this time are told of, in seconds.
+const ENDS_SOON_S: u64 = 30 * 86_400;
+
+/// A set of files of one side of TLS. `renew` is the command that helps.
+fn certificates(name: &'static str, what: &str, fact: &Known<Good>, now: u64, renew: &str) -> Check {
+    let good = match fact {
+        Ok(good) => good,
+        Err(why) => return Check::fail(name, why, renew),
+    };
+    let found = format!("{what} is valid until {}", day(good.ends));
+    if good.ends.saturating_sub(now) < ENDS_SOON_S {
+        return Check::warn(name, found, format!("that is soon: {renew}"));
     }
+    if good.ca_ends.saturating_sub(now) < ENDS_SOON_S {
+        let found = format!("its authority {} is valid until {}", good.ca.display(), day(good.ca_ends));
+        return Check::warn(name, found, "that is soon: kubeadm does not renew authorities, replace it in time");
+    }
+    Check::pass(name, found)
 }

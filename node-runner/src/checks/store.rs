@@ -2,7 +2,7 @@
 
 use quantykube_journal::Binding;
 
-use crate::checks::{self, Check, api_server};
+use crate::checks::{self, Check, api_server, around};
 use crate::facts;
 use crate::moves::etcd_servers::Error as EtcdServers;
 use crate::moves::places;
@@ -19,6 +19,7 @@ pub fn judge(facts: &facts::Store, architecture: &str) -> (Vec<Check>, Option<Re
         etcd_local(facts),
         etcd_client(facts),
         etcd_server(facts),
+        around::etcd_users(&facts.etcd_users),
         checks::etcd(&facts.etcd),
         checks::alarms(&facts.etcd),
         checks::members(&facts.etcd),
@@ -29,6 +30,16 @@ pub fn judge(facts: &facts::Store, architecture: &str) -> (Vec<Check>, Option<Re
         waiting(facts),
         api_server_process(facts),
         api_server_ready(facts),
+        around::kubelet_since(&facts.around),
+        around::static_pods(&facts.around),
+        around::manifest(&facts.around),
+        around::kubeadm_work(&facts.around),
+        around::file_system(&facts.around),
+        around::writable(&facts.around),
+        around::sync_time(&facts.around),
+        around::memory(&facts.etcd, &facts.around),
+        around::selinux(&facts.around),
+        around::schedules(&facts.around),
     ]);
     all.extend(settings(facts));
     let ready = all
@@ -157,6 +168,7 @@ fn etcd_client(facts: &facts::Store) -> Check {
             "etcd-client",
             "the API server's certificate for etcd",
             &api.client_good,
+            facts.around.now,
             "renew it with `kubeadm certs renew apiserver-etcd-client`",
         ),
     }
@@ -168,7 +180,8 @@ fn etcd_server(facts: &facts::Store) -> Check {
             "etcd-server",
             "etcd's certificate, which the store will use,",
             &facts.server_good,
-            "renew it with `kubeadm certs renew etcd-server`; it must hold 127.0.0.1 and ::1",
+            facts.around.now,
+            "renew it with `kubeadm certs renew etcd-server`; it must name 127.0.0.1 and ::1",
         ),
         Ok(None) => Check::unknown("etcd-server", format!("there is no {}", places::ETCD_MANIFEST)),
         Err(why) => Check::unknown("etcd-server", why),
@@ -214,10 +227,26 @@ fn foreign_keys(facts: &facts::Store) -> Check {
         ),
         count => Check::fail(
             "foreign-keys",
-            format!("{count} keys of others: {}", etcd.foreign.first.join(" ")),
+            foreign(etcd, count),
             "another program keeps its data in this etcd; it must move elsewhere first",
         ),
     }
+}
+
+/// The keys of others by their owners, as far as those are known, and the first few by name.
+fn foreign(etcd: &facts::etcd::Etcd, count: u64) -> String {
+    let known: u64 = etcd.owners.iter().map(|(_, keys)| keys).sum();
+    let mut owners: Vec<String> = etcd.owners.iter().map(|(owner, keys)| format!("{keys} of {owner}")).collect();
+    match count.saturating_sub(known) {
+        0 => {}
+        rest if owners.is_empty() => owners.push(format!("{rest} of programs that are not known")),
+        rest => owners.push(format!("{rest} of others")),
+    }
+    format!(
+        "{count} keys are not the API server's: {}; the first are {}",
+        owners.join(", "),
+        etcd.foreign.first.join(" ")
+    )
 }
 
 fn port(facts: &facts::Store) -> Check {

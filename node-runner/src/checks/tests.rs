@@ -14,7 +14,7 @@ use crate::moves::places;
 use crate::testing::{API_SERVER, API_SERVER_PID, ETCD, TestNode, fake_process, put, replace};
 
 /// A system of which only the units are asked: the kubelet runs.
-fn system() -> Sim {
+pub(super) fn system() -> Sim {
     let mut sim = Sim::new("0123456789abcdef0123456789abcdef");
     sim.file("/etc/systemd/system/kubelet.service", "[Service]\n", 0o644);
     sim.set_active("kubelet.service", true).unwrap();
@@ -22,7 +22,7 @@ fn system() -> Sim {
 }
 
 /// The names of the checks that say no.
-fn no(facts: &facts::Store) -> BTreeSet<&'static str> {
+pub(super) fn no(facts: &facts::Store) -> BTreeSet<&'static str> {
     let (all, ready) = checks::store::judge(facts, facts.node.architecture);
     let no: BTreeSet<_> = all
         .iter()
@@ -47,7 +47,7 @@ fn no(facts: &facts::Store) -> BTreeSet<&'static str> {
 
 /// Asserts that exactly these checks say no now, and that looking changed nothing.
 #[track_caller]
-fn expect(node: &TestNode, what: &str, names: &[&'static str]) {
+pub(super) fn expect(node: &TestNode, what: &str, names: &[&'static str]) {
     let before = node.snapshot();
     let facts = facts::store(&node.root, &system());
     let found = no(&facts);
@@ -79,6 +79,7 @@ fn each_check_says_no_to_its_own_fault() {
         "etcd-local",
         "etcd-client",
         "etcd-server",
+        "etcd-users",
         "etcd",
         "alarms",
         "members",
@@ -87,10 +88,11 @@ fn each_check_says_no_to_its_own_fault() {
         "space",
         "api-server-process",
         "api-server",
+        "memory",
     ];
 
     // Not a kubeadm control-plane node.
-    gone("/var/lib/kubelet/config.yaml", WITHOUT_API);
+    gone("/var/lib/kubelet/config.yaml", &[WITHOUT_API, &["static-pods"]].concat());
     gone(API_SERVER, WITHOUT_API);
     gone("/etc/machine-id", &["identity"]);
 
@@ -108,12 +110,14 @@ fn each_check_says_no_to_its_own_fault() {
             "etcd-servers",
             "etcd-local",
             "etcd-server",
+            "etcd-users",
             "etcd",
             "alarms",
             "members",
             "foreign-keys",
             "port",
             "space",
+            "memory",
             "api-server-process",
         ],
     );
@@ -125,32 +129,36 @@ fn each_check_says_no_to_its_own_fault() {
             "etcd-servers",
             "etcd-local",
             "etcd-server",
+            "etcd-users",
             "etcd",
             "alarms",
             "members",
             "foreign-keys",
             "port",
             "space",
+            "memory",
         ],
     );
 
     // Certificates.
+    const WITHOUT_ETCD: &[&str] = &["etcd-users", "etcd", "alarms", "members", "foreign-keys", "space", "memory"];
+    let without_client = [WITHOUT_ETCD, &["etcd-client"]].concat();
     edited(
         API_SERVER,
         &[(
             "etcd-certfile=/etc/kubernetes/pki/apiserver-etcd-client.crt",
             "etcd-certfile=/etc/kubernetes/pki/front-proxy-client.crt",
         )],
-        &["etcd-client", "etcd", "alarms", "members", "foreign-keys", "space"],
+        &without_client,
     );
     gone(
         "/etc/kubernetes/pki/apiserver-etcd-client.key",
-        &["etcd-client", "etcd", "alarms", "members", "foreign-keys", "space"],
+        &without_client,
     );
     // etcd reads its own pair anew at each handshake.
     gone(
         "/etc/kubernetes/pki/etcd/server.key",
-        &["etcd-server", "etcd", "alarms", "members", "foreign-keys", "space"],
+        &[WITHOUT_ETCD, &["etcd-server"]].concat(),
     );
     edited(
         ETCD,

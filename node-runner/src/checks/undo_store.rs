@@ -1,6 +1,6 @@
 //! The checks of `undo store`. The API server need not answer.
 
-use crate::checks::{self, Check, api_server};
+use crate::checks::{self, Check, api_server, around};
 use crate::facts;
 use crate::moves::places;
 use crate::moves::undo_store::Ready;
@@ -12,6 +12,10 @@ pub fn judge(facts: &facts::UndoStore) -> (Vec<Check>, Option<Ready>) {
         identity_same(facts),
         etcd_servers(facts),
         waiting(facts),
+        around::static_pods(&facts.around),
+        around::manifest(&facts.around),
+        around::kubeadm_work(&facts.around),
+        around::etcd_users(&facts.etcd_users),
         checks::etcd(&facts.etcd),
         cluster(facts),
         no_alarm(facts),

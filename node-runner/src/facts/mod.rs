@@ -4,12 +4,19 @@
 //! found out carries the reason as text, and the checks decide what it means.
 
 pub mod api_server;
+pub mod around;
+pub mod attributes;
 pub mod certificates;
 pub mod etcd;
 pub mod host;
+pub mod kubeadm;
 pub mod kubelet;
 pub mod manifest;
+pub mod mounts;
+pub mod pods;
 pub mod process;
+pub mod schedules;
+pub mod sync;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -18,7 +25,8 @@ use std::time::{Duration, SystemTime};
 use quantykube_journal::{Journals, System};
 
 use crate::facts::api_server::Endpoint;
-use crate::facts::certificates::{Files, Use};
+use crate::facts::around::Around;
+use crate::facts::certificates::{Files, Good, Use};
 use crate::facts::manifest::{Flags, Manifest};
 use crate::moves::etcd_servers::{self, Edit};
 use crate::moves::places;
@@ -97,8 +105,8 @@ pub struct ApiServer {
     pub prefix: String,
     /// Its side of the connection to etcd; else the flag that is missing.
     pub client: Known<Files>,
-    /// Whether those files are good.
-    pub client_good: Known<()>,
+    /// Whether those files are good, and until when.
+    pub client_good: Known<Good>,
     /// Where it answers.
     pub endpoint: Known<Endpoint>,
     /// Whether it answers and is ready.
@@ -137,14 +145,18 @@ pub struct Store {
     pub api_server: Known<Option<ApiServer>>,
     /// kubeadm's etcd; `None` where there is no manifest.
     pub local_etcd: Known<Option<LocalEtcd>>,
+    /// What stands around the control plane.
+    pub around: Around,
+    /// Whether etcd asks for users of its own.
+    pub etcd_users: Known<bool>,
     /// etcd as it answers; the reason where it does not.
     pub etcd: Known<etcd::Etcd>,
     /// Where the store would listen.
     pub store: Known<SocketAddr>,
     /// The edit of the API server's manifest.
     pub edit: Known<Edit>,
-    /// Whether etcd's files are good for the store.
-    pub server_good: Known<()>,
+    /// Whether etcd's files are good for the store, and until when.
+    pub server_good: Known<Good>,
     /// Ports that are needed and taken, with what the system says.
     pub ports_taken: Vec<(SocketAddr, String)>,
     /// Whether a store file stands already.
@@ -162,6 +174,10 @@ pub struct UndoStore {
     pub node: Node,
     /// The API server; `None` where there is no manifest.
     pub api_server: Known<Option<ApiServer>>,
+    /// What stands around the control plane.
+    pub around: Around,
+    /// Whether etcd asks for users of its own.
+    pub etcd_users: Known<bool>,
     /// The etcd that was left, as it answers.
     pub etcd: Known<etcd::Etcd>,
     /// The edit of today's manifest.
@@ -191,6 +207,9 @@ pub fn store(root: &Root, system: &dyn System) -> Store {
     let etcd = api
         .clone()
         .and_then(|api| etcd::ask(root, server.as_ref()?, api.client.as_ref()?, &api.prefix));
+    let etcd_users = api
+        .clone()
+        .and_then(|api| etcd::has_users(root, server.as_ref()?, api.client.as_ref()?));
     let edit = api.and_then(|api| {
         let to = places::store_url(store.clone()?);
         etcd_servers::edit(&api.manifest.text, &server.clone()?, &to).map_err(|error| error.to_string())
@@ -199,9 +218,12 @@ pub fn store(root: &Root, system: &dyn System) -> Store {
         let used_as = Use::Server(store.clone()?.ip());
         certificates::check(root, &etcd.server.clone()?, used_as, unix_time()).map_err(|error| chain(&error))
     });
+    let around = around(root, &node.static_pods, &api_server);
     let ports = store.iter().copied().chain([places::STORE_METRICS]);
     let ports_taken = ports.filter_map(|at| Some((at, host::port_taken(at)?))).collect();
     Store {
+        around,
+        etcd_users,
         etcd,
         edit,
         server_good,
@@ -235,11 +257,16 @@ pub fn undo_store(root: &Root, system: &dyn System, installed: Option<Installed>
     let etcd = api
         .clone()
         .and_then(|api| etcd::ask(root, &installed.clone()?.etcd, &api.client.clone()?, &api.prefix));
+    let etcd_users = api
+        .clone()
+        .and_then(|api| etcd::has_users(root, &installed.clone()?.etcd, &api.client.clone()?));
     let edit = api.and_then(|api| {
         let installed = installed.clone()?;
         etcd_servers::edit(&api.manifest.text, &installed.store, &installed.etcd).map_err(|error| error.to_string())
     });
     UndoStore {
+        around: around(root, &folder, &api_server),
+        etcd_users,
         etcd,
         edit,
         store_file: root.at(places::STORE_FILE).is_file(),
@@ -247,6 +274,14 @@ pub fn undo_store(root: &Root, system: &dyn System, installed: Option<Installed>
         api_server,
         node,
     }
+}
+
+fn around(root: &Root, folder: &Known<PathBuf>, api_server: &Known<Option<ApiServer>>) -> Around {
+    let process = api_server
+        .as_ref()
+        .ok()
+        .and_then(|api| api.as_ref()?.processes.first());
+    around::read(root, folder, process, unix_time())
 }
 
 /// Reads what every move needs.
