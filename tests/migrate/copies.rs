@@ -79,6 +79,11 @@ async fn a_random_history_of_etcd_3_4() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_random_history_of_etcd_3_7() {
+    copies_a_random_history("etcd 3.7", Kind::Newest, 600).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_empty_etcd() {
     let etcd = Etcd::start(Kind::Current);
     let file = etcd.target("empty");

@@ -21,6 +21,8 @@ pub enum Kind {
     Secure,
     /// Debian's, 3.4.
     Debian,
+    /// The newest one that is taken, 3.7.
+    Newest,
 }
 
 /// A running etcd with an empty data folder.
@@ -42,6 +44,7 @@ impl Etcd {
         let program = match kind {
             Kind::Current | Kind::Secure => peer("etcd"),
             Kind::Debian => debian_etcd("etcd"),
+            Kind::Newest => peer("etcd37"),
         };
         let certificates = matches!(kind, Kind::Secure).then(|| Certificates::make(&folder.path().join("pki")));
         let (client, peer) = (free_port(), free_port());

@@ -109,6 +109,11 @@ async fn a_target_that_exists() {
     run(&source, &missing, &[]).await.failed(4, "no-folder");
     let under_a_file = file.join("store.qks");
     run(&source, &under_a_file, &[]).await.failed(4, "no-folder");
+    // Folders that take no file, whatever their modes say.
+    for folder in ["/proc", "/proc/self", "/sys"] {
+        let file = std::path::Path::new(folder).join("store.qks");
+        run(&source, &file, &[]).await.failed(4, "target-refused");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

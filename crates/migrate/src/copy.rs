@@ -158,12 +158,34 @@ fn check_target(to: &Path) -> Result<(), Error> {
     }
     // A link that leads nowhere is in the way too.
     match to.symlink_metadata() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => takes_files(folder, to),
         Ok(_) => Err(Error::TargetExists { path: to.to_owned() }),
         Err(source) => Err(Error::Unreadable {
             path: to.to_owned(),
             source,
         }),
+    }
+}
+
+/// Whether a file can be made in the folder: neither modes nor the kind of file system tell it for certain.
+fn takes_files(folder: &Path, to: &Path) -> Result<(), Error> {
+    let refused = |source| Error::TargetRefused {
+        path: folder.to_owned(),
+        source,
+    };
+    let mut name = std::ffi::OsString::from(".");
+    name.push(to.file_name().unwrap_or_default());
+    name.push(".quantykube-try");
+    let probe = folder.join(name);
+    match std::fs::OpenOptions::new().write(true).create_new(true).open(&probe) {
+        Ok(_) => {}
+        // Left by a run that was killed just there.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(source) => return Err(refused(source)),
+    }
+    match std::fs::remove_file(&probe) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refused(error)),
+        _ => Ok(()),
     }
 }
 
