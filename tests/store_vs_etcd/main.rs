@@ -3,20 +3,22 @@
 //!
 //! - `cases`: a table of requests, each picked for something that servers other than etcd get wrong.
 //! - `random`: a seeded stream of requests with watches running; prints its seed, `QUANTYKUBE_SEED` repeats one.
-//! - `watches`, `leases`: what needs time, streams or restarts.
-//! - `commands`: etcdctl against both.
+//! - `commands`, `commands_more`: etcdctl and etcdutl against both.
 //! - `pages`: health, version and metrics over plain HTTP.
-//! - `edges`: unknown methods, thousands of streams cancelled at once, what systemd is told.
+//! - `public_bugs`, `public_bugs_load`: bugs that others have published, tried on both.
 //! - `secure`: certificates, and their renewal.
 //! - `kills`: kill -9 under load, on etcd first.
 
 mod calls;
 mod cases;
 mod commands;
+mod commands_more;
 mod edges;
 mod kills;
 mod leases;
 mod pages;
+mod public_bugs;
+mod public_bugs_load;
 mod random;
 mod secure;
 mod servers;
