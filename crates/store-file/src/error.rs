@@ -25,13 +25,19 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// Not a store file, or damaged where no torn write can explain it.
+    /// Damaged where no torn write can explain it.
     #[error("damaged at offset {offset}: {what}")]
     Damaged {
         /// Byte offset in the file.
         offset: u64,
         /// What was found and expected.
         what: String,
+    },
+    /// Nothing in the file says that it is, or ever was, a store file.
+    #[error("it is no store file: {bytes} bytes without any of a store file's marks")]
+    Foreign {
+        /// Its length.
+        bytes: u64,
     },
     /// A newer format.
     #[error("store file format {found} is newer than {supported}, the newest this program reads")]

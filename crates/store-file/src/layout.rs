@@ -142,6 +142,11 @@ pub(crate) fn encode_mark(durable_seq: u64) -> Vec<u8> {
     page
 }
 
+/// Whether something begins as a header, a mark or a segment of a store file does, whole or not.
+pub(crate) fn is_marked(page: &[u8]) -> bool {
+    page.starts_with(HEADER_MAGIC) || page.starts_with(SEGMENT_MAGIC) || page.starts_with(MARK_MAGIC)
+}
+
 /// The frame up to which the mark says everything was synced; 0 if there is no whole mark.
 pub(crate) fn decode_mark(page: &[u8]) -> u64 {
     let whole = page.len() >= MARK_LEN

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 use quantykube_base::{Exit, Failure};
 
 use crate::commands::Command;
@@ -163,6 +163,14 @@ impl Args {
             Some(text) if !text.is_empty() => Some(address("--listen-metrics", text)?),
             _ => None,
         };
+        if let Some(metrics) = listen_metrics.filter(|metrics| !metrics.ip().is_loopback()) {
+            let found = format!(
+                "--listen-metrics {metrics} is no loopback address, and these pages are served in plain text to everyone"
+            );
+            return Err(usage(found).hint(
+                "listen on 127.0.0.1; from elsewhere the same pages are at --listen, for clients with a certificate",
+            ));
+        }
         Ok(Config {
             data,
             listen,
@@ -252,11 +260,18 @@ mod tests {
             "--client-cert-auth",
             "--cert-file c --key-file k --client-cert-auth",
             "--trusted-ca-file ca",
+            "--listen-metrics 0.0.0.0:2481",
+            "--listen-metrics [::]:2481",
+            "--listen-metrics http://192.0.2.1:2481",
+            "--listen 0.0.0.0:1 --cert-file c --key-file k --listen-metrics 0.0.0.0:2481",
         ] {
             assert_eq!(config(line).map(|_| ()).unwrap_err().exit, Exit::Usage, "{line}");
         }
         assert!(config("--listen [::1]:2479").is_ok());
         assert!(config("--listen localhost:0").is_ok());
+        for line in ["--listen-metrics localhost:2481", "--listen-metrics http://[::1]:2481"] {
+            assert!(config(line).unwrap().listen_metrics.is_some(), "{line}");
+        }
         assert!(config("--listen 0.0.0.0:1 --cert-file c --key-file k --trusted-ca-file a --client-cert-auth").is_ok());
         assert!(
             config("--client-cert-auth=false --quota-backend-bytes -1")

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::frame::{FrameHeader, Kind};
 use crate::layout::{
     HEADER_AT, HEADER_LEN, Header, MARK_AT, MARK_LEN, PAGE, SEGMENT_HEADER_LEN, SLOTS_AT, SegmentHeader, SegmentKind,
-    decode_mark,
+    decode_mark, is_marked,
 };
 use crate::{Disk, Error};
 
@@ -41,15 +41,26 @@ pub(crate) fn read_headers(disk: &dyn Disk) -> Result<Headers, Error> {
     }
     let whole = copies.iter().filter_map(|(_, copy)| copy.as_ref());
     let Some(newest) = whole.max_by_key(|copy| copy.generation).cloned() else {
-        return Err(Error::damaged(
-            0,
-            "neither header copy is whole: not a store file, or damaged in both places",
-        ));
+        return Err(neither_is_whole(disk)?);
     };
     let mark = decode_mark(&read_padded(disk, MARK_AT, MARK_LEN)?);
     let is_stale = |(_, copy): &&(u64, Option<Header>)| copy.as_ref() != Some(&newest);
     let stale = copies.iter().filter(is_stale).map(|(at, _)| *at).collect();
     Ok(Headers { newest, stale, mark })
+}
+
+/// What is wrong where neither header can be read: damage where anything is marked as ours, else another kind of file.
+fn neither_is_whole(disk: &dyn Disk) -> Result<Error, Error> {
+    let mut ours = false;
+    for at in HEADER_AT.into_iter().chain([MARK_AT, SLOTS_AT]) {
+        ours |= is_marked(&read_padded(disk, at, HEADER_LEN)?);
+    }
+    Ok(match ours {
+        true => Error::damaged(0, "neither header copy is whole"),
+        false => Error::Foreign {
+            bytes: disk.len().map_err(Error::io("reading the store file's length"))?,
+        },
+    })
 }
 
 /// A segment of the log as its slot's header says.

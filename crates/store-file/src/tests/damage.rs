@@ -106,6 +106,7 @@ fn a_file_cut_anywhere_or_full_of_noise_is_refused_or_read_but_never_a_panic() {
         match open(&disk) {
             Ok(store) => check(&store, &world.state, &mut Seeded::new(1)).unwrap(),
             Err(Error::Damaged { .. }) => refused += 1,
+            Err(Error::Foreign { bytes: 0 }) if len == 0 => refused += 1,
             Err(error) => panic!("cut at {len}: {error}"),
         }
     }
@@ -127,6 +128,33 @@ fn a_file_cut_anywhere_or_full_of_noise_is_refused_or_read_but_never_a_panic() {
     }
     println!("{refused} refused");
     assert!(refused > 200);
+}
+
+/// What never was a store file is told as such; a store file without its headers is a damaged one.
+#[test]
+fn another_kind_of_file_is_no_damage() {
+    for bytes in [
+        Vec::new(),
+        b"Dear reader".to_vec(),
+        vec![0; 100_000],
+        vec![0xa5; 100_000],
+    ] {
+        let disk = SimDisk::with_bytes(bytes.clone());
+        match open(&disk).map(|_| ()).unwrap_err() {
+            Error::Foreign { bytes: found } => assert_eq!(found, bytes.len() as u64),
+            error => panic!("{error}"),
+        }
+        assert_eq!((disk.ops(), disk.bytes()), (0, bytes), "it was not touched");
+    }
+    let mut world = World::new(11);
+    world.step().unwrap();
+    world.store.close().unwrap();
+    let mut bytes = world.disk.bytes();
+    for at in crate::layout::HEADER_AT {
+        bytes[at as usize..at as usize + crate::layout::HEADER_LEN].fill(0);
+    }
+    let error = open(&SimDisk::with_bytes(bytes)).map(|_| ()).unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
 }
 
 #[test]

@@ -203,6 +203,11 @@ fn file_failure(path: &Path, error: store_file::Error) -> Failure {
     let (exit, name, hint) = match &error {
         store_file::Error::Locked { .. } => (Exit::Refused, "file-locked", "another quantykube-store serves it"),
         store_file::Error::Newer { .. } => (Exit::NeedsNewer, "file-newer", "use the quantykube-store that wrote it"),
+        store_file::Error::Foreign { .. } => (
+            Exit::NotVerified,
+            "not-a-store",
+            "give --data a store file, or a path where nothing stands: a new store is made there",
+        ),
         store_file::Error::NoSpace { .. } => (Exit::NoSpace, "no-space", "make room on the disk"),
         store_file::Error::Damaged { .. } => (
             Exit::Stuck,
