@@ -22,6 +22,9 @@ pub struct Folder {
     signature: Option<Signature>,
 }
 
+/// The bit by which everybody may write.
+const OTHERS_WRITE: u32 = 0o002;
+
 /// One file that must be in the folder.
 struct Expected {
     size: u64,
@@ -128,6 +131,11 @@ impl Folder {
     ) -> Result<(), Error> {
         missing.remove(folder.to_str().unwrap_or_default());
         let full = self.root.join(folder);
+        let mode = std::fs::metadata(&full).map_err(Error::io("read", &full))?.mode() & 0o7777;
+        if mode & OTHERS_WRITE != 0 {
+            let found = format!("its mode is {mode:04o}: everybody could put another file there");
+            return Err(self.wrong(folder.to_str().unwrap_or_default(), found));
+        }
         let mut found: Vec<_> = std::fs::read_dir(&full)
             .and_then(|entries| entries.collect::<Result<Vec<_>, _>>())
             .map_err(Error::io("read", &full))?;
@@ -162,7 +170,8 @@ impl Folder {
         }
         // A umask may have taken bits from the others; what counts is whether its owner can run it, and no set-id bit.
         let (found, wanted) = (data.mode() & 0o7777, expected.mode);
-        if found & 0o7000 != 0 || (found & 0o100) != (wanted & 0o100) {
+        // And nobody else may write to what root is about to run.
+        if found & (0o7000 | OTHERS_WRITE) != 0 || (found & 0o100) != (wanted & 0o100) {
             return Err(self.wrong(path, format!("its mode is {found:04o}, expected {wanted:04o}")));
         }
         let mut hasher = Hasher::new();

@@ -144,6 +144,9 @@ fn modes() {
     for (path, mode, expected) in [
         ("run", 0o644, "its mode is 0644, expected 0755"),
         ("run", 0o4755, "its mode is 4755, expected 0755"),
+        ("run", 0o757, "its mode is 0757, expected 0755"),
+        ("bin/empty", 0o646, "its mode is 0646, expected 0644"),
+        ("bin", 0o777, "its mode is 0777: everybody could put another file there"),
         ("bin/empty", 0o755, "its mode is 0755, expected 0644"),
     ] {
         refused(expected, |root| {
