@@ -117,3 +117,20 @@ fn every_command_has_a_page_with_its_options() {
     assert!(whole.contains("Exit codes"), "{whole}");
     bench.run(&["man", "none"]).failed(2, &["no command none", "keygen"]);
 }
+
+/// A result that could not be written is told by the exit code; a reader that went away is no failure.
+#[test]
+fn a_result_that_is_lost_fails() {
+    let run = |shell: &str| {
+        let program = quantykube_tests::program("quantykube-bundle");
+        let output = Command::new("sh").arg("-c").arg(shell).arg("sh").arg(program).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for json in ["", "--json"] {
+        let (code, said) = run(&format!("\"$1\" {json} schema"));
+        assert_eq!(code, Some(0), "{said}");
+        let (code, said) = run(&format!("\"$1\" {json} schema >/dev/full"));
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("standard output takes nothing"), "{said}");
+    }
+}

@@ -77,7 +77,12 @@ impl Exit {
 }
 
 impl From<Exit> for ExitCode {
+    /// A result that nobody could read is no success.
     fn from(exit: Exit) -> ExitCode {
+        let exit = match exit {
+            Exit::Done if crate::report::output_was_lost() => Exit::Failed,
+            exit => exit,
+        };
         ExitCode::from(exit.code())
     }
 }
