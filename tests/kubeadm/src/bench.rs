@@ -92,11 +92,11 @@ impl Bench {
         let folder = vm.sh("ls -d /root/quantykube-*/").trim().to_owned();
         let bench = Bench { vm, folder };
         bench.serves();
-        bench.vm.sh("kubectl create -f /root/kit/first.json");
+        bench.vm.sh("kubectl create --validate=false -f /root/kit/first.json");
         bench
             .vm
             .sh("kubectl wait --for=condition=Established crd/widgets.example.com --timeout=300s");
-        bench.vm.sh("kubectl create -f /root/kit/rest.json");
+        bench.vm.sh("kubectl create --validate=false -f /root/kit/rest.json");
         // Some history: objects written more than once, and one that is gone.
         bench
             .vm
@@ -114,14 +114,16 @@ impl Bench {
         self.vm.start("poller", "exec bash /root/kit/poller");
     }
 
-    /// Waits until every pod that should run is ready again.
+    /// Waits until every pod that should run is ready again, and the node.
     pub fn settle(&self) {
-        self.vm.until(
-            "the pods are ready",
-            "kubectl wait --for=condition=Ready pods --all -n kube-system --timeout=120s && \
-             kubectl wait --for=condition=Ready pod/sleeper node/node1 --timeout=120s",
-            LONG,
+        let ready =
+            "[.[] | .status.conditions[]? | select(.type == \"Ready\") | .status] | length > 0 and all(. == \"True\")";
+        let pods = ".items | map(select(.metadata.namespace == \"kube-system\" or .metadata.name == \"sleeper\"))";
+        let script = format!(
+            "set -o pipefail; . /root/kit/common; ask --max-time 60 $server/api/v1/pods | jq -e '{pods} | length == 5 and ({ready})' && \
+             ask --max-time 60 $server/api/v1/nodes/node1 | jq -e '[.] | {ready}'"
         );
+        self.vm.until("the pods are ready", &script, LONG);
     }
 
     /// Waits until the API server is ready.

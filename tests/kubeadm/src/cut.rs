@@ -8,11 +8,6 @@ use crate::bench::{Bench, LONG};
 use crate::keys::Keys;
 use crate::tally::Tally;
 
-/// Cuts an install at the step `place`; see [`cut`].
-pub fn install(bench: &mut Bench, tally: &mut Tally, place: &str, sides: &[&str], plain: Option<f64>) -> String {
-    cut(bench, tally, "install", place, sides, plain)
-}
-
 /// Starts a move, ends the machine as soon as the step `place` has begun, boots it, and waits until no move is open and
 /// the API server is ready. Then it must serve from one of `sides`, with everything that was acknowledged. Returns the
 /// side. `plain` is how long a boot without a move took, in seconds.

@@ -68,6 +68,7 @@ pub fn parse(text: &str) -> (i64, Keys) {
 const OWN: &[&str] = &[
     "/registry/leases/",
     "/registry/masterleases/",
+    "/registry/peerserverleases/",
     "/registry/events/",
     "/registry/minions/",
     "/registry/csinodes/",

@@ -26,9 +26,9 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let mut tally = Tally::default();
+    let mut tally = Tally::new();
     let mut bench = Bench::set_up(&bundle);
-    round::round(&mut bench, &mut tally);
+    round::round(&mut bench, &mut tally, long);
     if long {
         long::renewals(&bench, &mut tally);
         drop(bench);

@@ -1,21 +1,33 @@
 //! Counts what was compared.
 
+use std::time::Instant;
+
 /// What held and what did not.
-#[derive(Default)]
 pub struct Tally {
+    begun: Instant,
     passed: u32,
     failed: Vec<String>,
 }
 
 impl Tally {
+    /// Nothing counted yet.
+    pub fn new() -> Tally {
+        Tally {
+            begun: Instant::now(),
+            passed: 0,
+            failed: Vec::new(),
+        }
+    }
+
     /// Counts one comparison and prints it; `found` says what was found where it fails.
     pub fn check(&mut self, what: &str, good: bool, found: impl FnOnce() -> String) {
+        let at = self.begun.elapsed().as_secs();
         if good {
-            println!("  ok: {what}");
+            println!("  ok at {at} s: {what}");
             self.passed += 1;
         } else {
             let line = format!("{what}: {}", found());
-            println!("  NOT: {line}");
+            println!("  NOT at {at} s: {line}");
             self.failed.push(line);
         }
     }

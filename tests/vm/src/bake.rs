@@ -66,7 +66,7 @@ pub fn bake(folder: &Path) {
     );
     say("the node is ready");
     vm.until("its account is there", "kubectl get serviceaccount default", LONG);
-    vm.sh("kubectl create -f /etc/sleeper.yaml");
+    vm.sh("kubectl create --validate=false -f /etc/sleeper.yaml");
     vm.until(
         "all pods are ready",
         "kubectl wait --for=condition=Ready pods --all --all-namespaces --timeout=60s && \
