@@ -96,6 +96,11 @@ impl Bench {
         bench
             .vm
             .sh("kubectl wait --for=condition=Established crd/widgets.example.com --timeout=300s");
+        bench.vm.until(
+            "the namespace has its account",
+            ". /root/kit/common; ask --max-time 60 $server/api/v1/namespaces/filled/serviceaccounts/default | grep -q uid",
+            LONG,
+        );
         bench.vm.sh("kubectl create --validate=false -f /root/kit/rest.json");
         // Some history: objects written more than once, and one that is gone.
         bench
