@@ -60,8 +60,13 @@ pub fn static_pods(around: &Around) -> Check {
 fn double(pod: &Pod, api_server: &Pod, etcd: Option<&Pod>) -> Option<&'static str> {
     let same = |other: &Pod| pod.name == other.name && pod.namespace == other.namespace;
     let servers = |pod: &Pod| -> Vec<String> {
-        let containers = pod.containers.iter().filter(|container| container.program == "kube-apiserver");
-        containers.flat_map(|container| container.etcd_servers.clone()).collect()
+        let containers = pod
+            .containers
+            .iter()
+            .filter(|container| container.program == "kube-apiserver");
+        containers
+            .flat_map(|container| container.etcd_servers.clone())
+            .collect()
     };
     if same(api_server) {
         Some("the API server's pod a second time")
@@ -120,7 +125,10 @@ pub fn kubeadm_work(around: &Around) -> Check {
     if !kubeadm.left.is_empty() {
         return Check::warn(
             NAME,
-            format!("an upgrade was stopped or has failed: {} is left", kubeadm.left.join(" ")),
+            format!(
+                "an upgrade was stopped or has failed: {} is left",
+                kubeadm.left.join(" ")
+            ),
             "finish it (kubeadm upgrade apply) or move the folder away if it is old",
         );
     }
@@ -150,7 +158,10 @@ pub fn kubelet_since(around: &Around) -> Check {
                 crate::moves::store::TERM_AFTER_S
             ),
         ),
-        Some(_) => Check::pass(NAME, "kubelet and API server have known each other for a minute or more"),
+        Some(_) => Check::pass(
+            NAME,
+            "kubelet and API server have known each other for a minute or more",
+        ),
         None => Check::pass(NAME, "not known: no process of a kubelet, or no API server, is seen"),
     }
 }
@@ -159,10 +170,23 @@ pub fn kubelet_since(around: &Around) -> Check {
 const IN_MEMORY: [&str; 4] = ["tmpfs", "ramfs", "devtmpfs", "rootfs"];
 /// File systems that are elsewhere: their locks and their idea of a synced file are not the local ones.
 const ELSEWHERE: [&str; 12] = [
-    "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "ncpfs", "virtiofs", "lustre",
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "9p",
+    "afs",
+    "ceph",
+    "glusterfs",
+    "ncpfs",
+    "virtiofs",
+    "lustre",
 ];
 /// File systems without modes, or without writing.
-const TOO_SIMPLE: [&str; 8] = ["vfat", "exfat", "msdos", "ntfs", "ntfs3", "iso9660", "squashfs", "erofs"];
+const TOO_SIMPLE: [&str; 8] = [
+    "vfat", "exfat", "msdos", "ntfs", "ntfs3", "iso9660", "squashfs", "erofs",
+];
 /// File systems whose synced files survive a power cut.
 const TRIED: [&str; 6] = ["ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs"];
 
@@ -258,7 +282,11 @@ pub fn sync_time(around: &Around) -> Check {
     let Some(p99) = times.get((times.len() * 99).div_ceil(100).saturating_sub(1)) else {
         return Check::pass(NAME, "not measured");
     };
-    let found = format!("{} synced writes, the 99th of 100 took {:.1} ms", times.len(), p99.as_secs_f64() * 1e3);
+    let found = format!(
+        "{} synced writes, the 99th of 100 took {:.1} ms",
+        times.len(),
+        p99.as_secs_f64() * 1e3
+    );
     match *p99 <= SYNC_AT_MOST {
         true => Check::pass(NAME, found),
         false => Check::warn(
@@ -289,7 +317,11 @@ pub fn memory(etcd: &Known<Etcd>, around: &Around) -> Check {
     );
     match free >= needed {
         true => Check::pass(NAME, found),
-        false => Check::fail(NAME, found, "free memory on this node, for etcd goes on running beside the store"),
+        false => Check::fail(
+            NAME,
+            found,
+            "free memory on this node, for etcd goes on running beside the store",
+        ),
     }
 }
 

@@ -236,7 +236,11 @@ fn alarms(etcd: &Known<Etcd>) -> Check {
     }
     let found = format!("etcd has set {}", alarms.join(" "));
     match alarms.iter().all(|alarm| alarm == "NOSPACE") {
-        true => Check::warn("alarms", found, "its data is whole and is copied; the alarm itself is not"),
+        true => Check::warn(
+            "alarms",
+            found,
+            "its data is whole and is copied; the alarm itself is not",
+        ),
         false => Check::fail("alarms", found, "its data may be damaged: repair or restore etcd first"),
     }
 }
@@ -250,7 +254,11 @@ fn members(etcd: &Known<Etcd>) -> Check {
         .members
         .iter()
         .map(|member| {
-            let name = if member.name.is_empty() { "(not started yet)" } else { &member.name };
+            let name = if member.name.is_empty() {
+                "(not started yet)"
+            } else {
+                &member.name
+            };
             format!("{name}{}", if member.learner { " (learner)" } else { "" })
         })
         .collect();
@@ -285,8 +293,16 @@ fn certificates(name: &'static str, what: &str, fact: &Known<Good>, now: u64, re
         return Check::warn(name, found, format!("that is soon: {renew}"));
     }
     if good.ca_ends.saturating_sub(now) < ENDS_SOON_S {
-        let found = format!("its authority {} is valid until {}", good.ca.display(), day(good.ca_ends));
-        return Check::warn(name, found, "that is soon: kubeadm does not renew authorities, replace it in time");
+        let found = format!(
+            "its authority {} is valid until {}",
+            good.ca.display(),
+            day(good.ca_ends)
+        );
+        return Check::warn(
+            name,
+            found,
+            "that is soon: kubeadm does not renew authorities, replace it in time",
+        );
     }
     Check::pass(name, found)
 }

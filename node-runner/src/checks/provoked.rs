@@ -61,12 +61,19 @@ fn files_of_the_kubelets_folder() {
         look();
         fs::remove_file(root.at(path)).unwrap();
     };
-    for copy in ["kube-apiserver.yaml.bak", "kube-apiserver.yaml~", "kube-apiserver", "a.json"] {
+    for copy in [
+        "kube-apiserver.yaml.bak",
+        "kube-apiserver.yaml~",
+        "kube-apiserver",
+        "a.json",
+    ] {
         with(copy, &api_server, &|| {
             refuses(&node, "static-pods", "the API server's pod a second time");
         });
     }
-    with("etcd.yaml.old", &etcd, &|| refuses(&node, "static-pods", "etcd's pod a second time"));
+    with("etcd.yaml.old", &etcd, &|| {
+        refuses(&node, "static-pods", "etcd's pod a second time")
+    });
     let renamed = api_server.replace("name: kube-apiserver\n", "name: second\n");
     assert_ne!(renamed, api_server);
     with("second.yaml", &renamed, &|| {
@@ -77,10 +84,14 @@ fn files_of_the_kubelets_folder() {
     for (name, text) in [("tenant.yaml", &tenant), (".kube-apiserver.yaml", &api_server)] {
         with(name, text, &|| expect(&node, name, &[]));
     }
-    with("proxy.yaml", "metadata: {name: proxy}\nspec: {containers: [{image: x}]}\n", &|| {
-        expect(&node, "another pod", &[])
+    with(
+        "proxy.yaml",
+        "metadata: {name: proxy}\nspec: {containers: [{image: x}]}\n",
+        &|| expect(&node, "another pod", &[]),
+    );
+    with("note.txt", "kept for later", &|| {
+        warns(&node, "static-pods", "note.txt (it is no pod)")
     });
-    with("note.txt", "kept for later", &|| warns(&node, "static-pods", "note.txt (it is no pod)"));
 
     // A manifest that cannot be taken away.
     let place = root.at(API_SERVER);
@@ -122,7 +133,9 @@ fn files_of_the_kubelets_folder() {
     warns(&node, "kubeadm-work", "kubeadm-upgraded-manifests1 is left");
     fs::remove_dir_all(root.at("/etc/kubernetes/tmp")).unwrap();
     let scheduler = "metadata: {name: kube-scheduler, namespace: kube-system}\nspec:\n  containers:\n  - image: r/kube-scheduler:v1.35.4\n    command: [kube-scheduler]\n";
-    with("kube-scheduler.yaml", scheduler, &|| warns(&node, "kubeadm-work", "kube-scheduler v1.35.4"));
+    with("kube-scheduler.yaml", scheduler, &|| {
+        warns(&node, "kubeadm-work", "kube-scheduler v1.35.4")
+    });
 }
 
 /// Sets an attribute of the file system for the time of a look. As root on a disk's own file system it always goes.
@@ -192,7 +205,11 @@ fn file_systems_memory_and_schedules() {
     warns(&node, "selinux", "permissive");
     fs::remove_file(root.at("/sys/fs/selinux/enforce")).unwrap();
 
-    put(root, "/etc/cron.d/save-etcd", "0 3 * * * root etcdctl snapshot save /backup/x\n");
+    put(
+        root,
+        "/etc/cron.d/save-etcd",
+        "0 3 * * * root etcdctl snapshot save /backup/x\n",
+    );
     warns(&node, "schedules", "/etc/cron.d/save-etcd");
     fs::remove_file(root.at("/etc/cron.d/save-etcd")).unwrap();
 
@@ -235,7 +252,10 @@ fn file_systems_memory_and_schedules() {
     }
     let authority = changed(&|facts| facts.server_good.as_mut().unwrap().ca_ends = facts.around.now + 29 * day);
     let soon = check(&authority, "etcd-server");
-    assert!(soon.result == Verdict::Warn && soon.found.contains("its authority"), "{soon:?}");
+    assert!(
+        soon.result == Verdict::Warn && soon.found.contains("its authority"),
+        "{soon:?}"
+    );
 }
 
 #[test]
@@ -243,17 +263,35 @@ fn users_and_keys_of_others_in_a_real_etcd() {
     let node = TestNode::start();
     let etcdctl = |args: &[&str]| {
         let output = node.etcdctl(args);
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     };
     // Whose keys they are, with counts (Calico, Cilium and flannel share etcds).
-    for key in ["/calico/a", "/calico/b", "cilium/state", "/coreos.com/network/config", "stray"] {
+    for key in [
+        "/calico/a",
+        "/calico/b",
+        "cilium/state",
+        "/coreos.com/network/config",
+        "stray",
+    ] {
         etcdctl(&["put", key, "x"]);
     }
-    refuses(&node, "foreign-keys", "5 keys are not the API server's: 2 of Calico, 1 of Cilium, 1 of flannel, 1 of others");
+    refuses(
+        &node,
+        "foreign-keys",
+        "5 keys are not the API server's: 2 of Calico, 1 of Cilium, 1 of flannel, 1 of others",
+    );
     for key in ["/calico/a", "/calico/b", "cilium/state", "/coreos.com/network/config"] {
         etcdctl(&["del", key]);
     }
-    refuses(&node, "foreign-keys", "1 of programs that are not known; the first are stray");
+    refuses(
+        &node,
+        "foreign-keys",
+        "1 of programs that are not known; the first are stray",
+    );
     etcdctl(&["del", "stray"]);
     expect(&node, "without keys of others", &[]);
 
@@ -269,7 +307,10 @@ fn users_and_keys_of_others_in_a_real_etcd() {
     // One that may do nothing.
     etcdctl(&["user", "revoke-role", "kube-apiserver-etcd-client", "root"]);
     let nothing = no(&facts::store(&node.root, &system()));
-    assert!(nothing.contains("etcd-users") && nothing.contains("etcd"), "{nothing:?}");
+    assert!(
+        nothing.contains("etcd-users") && nothing.contains("etcd"),
+        "{nothing:?}"
+    );
     etcdctl(&["--user=root:secret", "auth", "disable"]);
     expect(&node, "switched off again", &[]);
 
@@ -282,7 +323,9 @@ fn users_and_keys_of_others_in_a_real_etcd() {
 fn every_check_is_in_the_table() {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/checks.md")).unwrap();
     let rows = |title: &str| -> Vec<&str> {
-        let (_, section) = text.split_once(title).unwrap_or_else(|| panic!("docs/checks.md has no {title:?}"));
+        let (_, section) = text
+            .split_once(title)
+            .unwrap_or_else(|| panic!("docs/checks.md has no {title:?}"));
         let section = section.split("\n## ").next().unwrap();
         section
             .lines()
@@ -293,7 +336,10 @@ fn every_check_is_in_the_table() {
     let facts = facts::store(&node.root, &system());
     let (all, _) = checks::store::judge(&facts, facts.node.architecture);
     // The bundle is verified before the node is looked at.
-    let names: Vec<_> = ["bundle"].into_iter().chain(all.iter().map(|check| check.name)).collect();
+    let names: Vec<_> = ["bundle"]
+        .into_iter()
+        .chain(all.iter().map(|check| check.name))
+        .collect();
     assert_eq!(rows("## Before `install store`"), names);
     let facts = facts::undo_store(&node.root, &system(), None);
     let (all, _) = checks::undo_store::judge(&facts);
@@ -301,7 +347,10 @@ fn every_check_is_in_the_table() {
     assert_eq!(rows("## Before `undo store`"), names);
     // And what `--json` says of each.
     let said = serde_json::to_value(Check::warn("a", "b", "c")).unwrap();
-    assert_eq!(said, serde_json::json!({"name": "a", "state": "warning", "found": "b", "hint": "c"}));
+    assert_eq!(
+        said,
+        serde_json::json!({"name": "a", "state": "warning", "found": "b", "hint": "c"})
+    );
     for (verdict, state) in [
         (Verdict::Pass, "ok"),
         (Verdict::Fail, "no"),

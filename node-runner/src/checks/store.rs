@@ -236,7 +236,11 @@ fn foreign_keys(facts: &facts::Store) -> Check {
 /// The keys of others by their owners, as far as those are known, and the first few by name.
 fn foreign(etcd: &facts::etcd::Etcd, count: u64) -> String {
     let known: u64 = etcd.owners.iter().map(|(_, keys)| keys).sum();
-    let mut owners: Vec<String> = etcd.owners.iter().map(|(owner, keys)| format!("{keys} of {owner}")).collect();
+    let mut owners: Vec<String> = etcd
+        .owners
+        .iter()
+        .map(|(owner, keys)| format!("{keys} of {owner}"))
+        .collect();
     match count.saturating_sub(known) {
         0 => {}
         rest if owners.is_empty() => owners.push(format!("{rest} of programs that are not known")),

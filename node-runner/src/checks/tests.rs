@@ -92,7 +92,10 @@ fn each_check_says_no_to_its_own_fault() {
     ];
 
     // Not a kubeadm control-plane node.
-    gone("/var/lib/kubelet/config.yaml", &[WITHOUT_API, &["static-pods"]].concat());
+    gone(
+        "/var/lib/kubelet/config.yaml",
+        &[WITHOUT_API, &["static-pods"]].concat(),
+    );
     gone(API_SERVER, WITHOUT_API);
     gone("/etc/machine-id", &["identity"]);
 
@@ -141,7 +144,15 @@ fn each_check_says_no_to_its_own_fault() {
     );
 
     // Certificates.
-    const WITHOUT_ETCD: &[&str] = &["etcd-users", "etcd", "alarms", "members", "foreign-keys", "space", "memory"];
+    const WITHOUT_ETCD: &[&str] = &[
+        "etcd-users",
+        "etcd",
+        "alarms",
+        "members",
+        "foreign-keys",
+        "space",
+        "memory",
+    ];
     let without_client = [WITHOUT_ETCD, &["etcd-client"]].concat();
     edited(
         API_SERVER,
@@ -151,10 +162,7 @@ fn each_check_says_no_to_its_own_fault() {
         )],
         &without_client,
     );
-    gone(
-        "/etc/kubernetes/pki/apiserver-etcd-client.key",
-        &without_client,
-    );
+    gone("/etc/kubernetes/pki/apiserver-etcd-client.key", &without_client);
     // etcd reads its own pair anew at each handshake.
     gone(
         "/etc/kubernetes/pki/etcd/server.key",

@@ -369,7 +369,10 @@ mod tests {
             ca: "/ca.crt".into(),
         };
         let error = check(&root, &files, Use::Client, NOW).unwrap_err();
-        assert!(matches!(&error, Error::Time { path, .. } if path == Path::new("/ca.crt")), "{error:?}");
+        assert!(
+            matches!(&error, Error::Time { path, .. } if path == Path::new("/ca.crt")),
+            "{error:?}"
+        );
         let good = check(&root, &files, Use::Client, NOW - day).unwrap();
         assert_eq!((good.ends, good.ca_ends), (NOW + day, NOW - day));
     }
@@ -383,7 +386,13 @@ mod tests {
         for nonsense in [&b""[..], b"27", b"271315080000Z", b"2701150800", b"\xff\xff01150800Z"] {
             assert_eq!(seconds(0x17, nonsense), None, "{nonsense:?}");
         }
-        for nonsense in [&b""[..], &[0x30], &[0x30, 0x84, 0, 0, 0, 1], &[0x30, 5, 1], &[0x30, 2, 0x30, 0]] {
+        for nonsense in [
+            &b""[..],
+            &[0x30],
+            &[0x30, 0x84, 0, 0, 0, 1],
+            &[0x30, 5, 1],
+            &[0x30, 2, 0x30, 0],
+        ] {
             assert_eq!(validity(nonsense), None, "{nonsense:?}");
         }
     }

@@ -29,7 +29,13 @@ pub fn read(root: &Root, pods: &[PodFile]) -> Kubeadm {
     let running = process::of_program(root, "kubeadm")
         .into_iter()
         .filter(|process| process.argv.get(1).is_some_and(|verb| WRITING.contains(&verb.as_str())))
-        .map(|process| format!("{} (process {})", process.argv[..process.argv.len().min(3)].join(" "), process.pid))
+        .map(|process| {
+            format!(
+                "{} (process {})",
+                process.argv[..process.argv.len().min(3)].join(" "),
+                process.pid
+            )
+        })
         .collect();
     let mut left: Vec<String> = fs::read_dir(root.at(TEMPORARY))
         .into_iter()
@@ -41,7 +47,10 @@ pub fn read(root: &Root, pods: &[PodFile]) -> Kubeadm {
         .collect();
     left.sort();
     let mut versions: Vec<String> = Vec::new();
-    let containers = pods.iter().filter_map(|file| file.pod.as_ref().ok()).flat_map(|pod| &pod.containers);
+    let containers = pods
+        .iter()
+        .filter_map(|file| file.pod.as_ref().ok())
+        .flat_map(|pod| &pod.containers);
     for container in containers.filter(|container| TOGETHER.contains(&container.program.as_str())) {
         let version = container.image.rsplit_once(':').map_or("", |(_, tag)| tag);
         let of = format!("{} {version}", container.program);
@@ -92,7 +101,11 @@ mod tests {
         pod("kube-scheduler", "v1.35.4");
         assert_eq!(
             found(&root).versions,
-            ["kube-apiserver v1.36.3", "kube-controller-manager v1.36.3", "kube-scheduler v1.35.4"]
+            [
+                "kube-apiserver v1.36.3",
+                "kube-controller-manager v1.36.3",
+                "kube-scheduler v1.35.4"
+            ]
         );
         put(&root, "/etc/kubernetes/tmp/kubeadm-upgraded-manifests9/etcd.yaml", "x");
         assert_eq!(found(&root).left, ["/etc/kubernetes/tmp/kubeadm-upgraded-manifests9"]);

@@ -277,10 +277,7 @@ pub fn undo_store(root: &Root, system: &dyn System, installed: Option<Installed>
 }
 
 fn around(root: &Root, folder: &Known<PathBuf>, api_server: &Known<Option<ApiServer>>) -> Around {
-    let process = api_server
-        .as_ref()
-        .ok()
-        .and_then(|api| api.as_ref()?.processes.first());
+    let process = api_server.as_ref().ok().and_then(|api| api.as_ref()?.processes.first());
     around::read(root, folder, process, unix_time())
 }
 

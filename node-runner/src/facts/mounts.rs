@@ -67,7 +67,9 @@ fn parse(line: &str) -> Option<Mount> {
 /// Spaces, tabs, line ends and backslashes stand as three octal digits.
 fn unescape(text: &str) -> String {
     let pairs = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
-    pairs.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+    pairs
+        .iter()
+        .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
 #[cfg(test)]

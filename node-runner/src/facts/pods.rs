@@ -99,9 +99,15 @@ fn container(value: &Value) -> Container {
         items.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned)
     };
     let argv: Vec<String> = list("command").chain(list("args")).collect();
-    let program = argv.first().map_or("", |program| program.rsplit('/').next().unwrap_or(program));
+    let program = argv
+        .first()
+        .map_or("", |program| program.rsplit('/').next().unwrap_or(program));
     Container {
-        image: value.get("image").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        image: value
+            .get("image")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned(),
         program: program.to_owned(),
         etcd_servers: Flags::parse(&argv)
             .all("etcd-servers")
@@ -133,9 +139,23 @@ mod tests {
         std::os::unix::fs::symlink("nowhere", root.at("/pods/loose")).unwrap();
         let files = read(&root, Path::new("/pods")).unwrap();
         let names: Vec<_> = files.iter().map(|file| file.name.as_str()).collect();
-        assert_eq!(names, ["api", "api.yaml", "api.yaml.bak", "api~", "link", "list.yaml", "note.txt"]);
+        assert_eq!(
+            names,
+            [
+                "api",
+                "api.yaml",
+                "api.yaml.bak",
+                "api~",
+                "link",
+                "list.yaml",
+                "note.txt"
+            ]
+        );
         let pod = files[4].pod.as_ref().unwrap();
-        assert_eq!((pod.name.as_str(), pod.namespace.as_str()), ("kube-apiserver", "kube-system"));
+        assert_eq!(
+            (pod.name.as_str(), pod.namespace.as_str()),
+            ("kube-apiserver", "kube-system")
+        );
         assert_eq!(pod.containers[0].program, "kube-apiserver");
         assert_eq!(pod.containers[0].etcd_servers, ["a", "b"]);
         assert!(files[5].pod.as_ref().unwrap_err().contains("not YAML"));

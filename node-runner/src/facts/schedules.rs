@@ -54,7 +54,9 @@ pub fn of_etcd(root: &Root) -> Vec<PathBuf> {
     for folder in UNITS {
         for timer in files(root, Path::new(folder)) {
             let name = timer.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let Some(stem) = name.strip_suffix(".timer") else { continue };
+            let Some(stem) = name.strip_suffix(".timer") else {
+                continue;
+            };
             // The same name in a folder further on is overridden by this one.
             if !seen.insert(name.clone()) {
                 continue;
@@ -79,9 +81,16 @@ fn unit_files(root: &Root, unit: &str) -> Vec<PathBuf> {
         .and_then(|(name, rest)| Some(format!("{name}@.{}", rest.rsplit_once('.')?.1)));
     let mut all = Vec::new();
     for name in [Some(unit.to_owned()), template].into_iter().flatten() {
-        let file = UNITS.iter().map(|folder| Path::new(folder).join(&name)).find(|file| root.at(file).is_file());
+        let file = UNITS
+            .iter()
+            .map(|folder| Path::new(folder).join(&name))
+            .find(|file| root.at(file).is_file());
         all.extend(file);
-        all.extend(UNITS.iter().flat_map(|folder| files(root, &Path::new(folder).join(format!("{name}.d")))));
+        all.extend(
+            UNITS
+                .iter()
+                .flat_map(|folder| files(root, &Path::new(folder).join(format!("{name}.d")))),
+        );
     }
     all
 }
@@ -97,7 +106,11 @@ fn means_etcd(root: &Root, file: &Path) -> bool {
     own.iter().any(names_it)
         || own
             .iter()
-            .flat_map(|line| line.split([' ', '\t', '=', '"', '\'', ';', '&', '|', '(', ')', '!', '-', '+', '@', ':']))
+            .flat_map(|line| {
+                line.split([
+                    ' ', '\t', '=', '"', '\'', ';', '&', '|', '(', ')', '!', '-', '+', '@', ':',
+                ])
+            })
             .filter(|word| word.starts_with('/') && Path::new(word) != file)
             .any(|script| lines(text(root, Path::new(script))).iter().any(names_it))
 }
@@ -137,29 +150,77 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::new(folder.path());
         assert!(of_etcd(&root).is_empty());
-        put(&root, "/etc/crontab", "# etcdctl in a comment\n1 * * * * root /usr/bin/true\n");
-        put(&root, "/etc/cron.d/other", "* * * * * root curl https://127.0.0.1:23790\n");
-        put(&root, "/etc/cron.d/backup", "0 3 * * * root ETCDCTL_API=3 /usr/local/bin/etcdctl snapshot save x\n");
+        put(
+            &root,
+            "/etc/crontab",
+            "# etcdctl in a comment\n1 * * * * root /usr/bin/true\n",
+        );
+        put(
+            &root,
+            "/etc/cron.d/other",
+            "* * * * * root curl https://127.0.0.1:23790\n",
+        );
+        put(
+            &root,
+            "/etc/cron.d/backup",
+            "0 3 * * * root ETCDCTL_API=3 /usr/local/bin/etcdctl snapshot save x\n",
+        );
         put(&root, "/etc/cron.daily/script", "#!/bin/sh\n/opt/save --now\n");
         put(&root, "/opt/save", "#!/bin/sh\ncurl https://127.0.0.1:2379/health\n");
-        put(&root, "/var/spool/cron/crontabs/root", "@daily etcdutl snapshot status x\n");
+        put(
+            &root,
+            "/var/spool/cron/crontabs/root",
+            "@daily etcdutl snapshot status x\n",
+        );
         // Timers: by their service, a named unit, a drop-in, a template, a script; an unrelated one, and one overridden.
         put(&root, "/etc/systemd/system/a.timer", "[Timer]\nOnCalendar=daily\n");
-        put(&root, "/etc/systemd/system/a.service", "[Service]\nExecStart=/bin/sh -c 'etcdctl snapshot save'\n");
+        put(
+            &root,
+            "/etc/systemd/system/a.service",
+            "[Service]\nExecStart=/bin/sh -c 'etcdctl snapshot save'\n",
+        );
         put(&root, "/usr/lib/systemd/system/b.timer", "[Timer]\nUnit=save.service\n");
-        put(&root, "/usr/lib/systemd/system/save.service", "[Service]\nExecStart=-/opt/save\n");
+        put(
+            &root,
+            "/usr/lib/systemd/system/save.service",
+            "[Service]\nExecStart=-/opt/save\n",
+        );
         put(&root, "/lib/systemd/system/c.timer", "[Timer]\n");
-        put(&root, "/lib/systemd/system/c.service", "[Service]\nExecStart=/bin/true\n");
-        put(&root, "/etc/systemd/system/c.service.d/x.conf", "[Service]\nExecStartPost=etcdctl endpoint health\n");
+        put(
+            &root,
+            "/lib/systemd/system/c.service",
+            "[Service]\nExecStart=/bin/true\n",
+        );
+        put(
+            &root,
+            "/etc/systemd/system/c.service.d/x.conf",
+            "[Service]\nExecStartPost=etcdctl endpoint health\n",
+        );
         put(&root, "/etc/systemd/system/t@x.timer", "[Timer]\n");
-        put(&root, "/etc/systemd/system/t@.service", "[Service]\nExecStart=etcdctl %i\n");
+        put(
+            &root,
+            "/etc/systemd/system/t@.service",
+            "[Service]\nExecStart=etcdctl %i\n",
+        );
         put(&root, "/usr/lib/systemd/system/apt.timer", "[Timer]\n");
-        put(&root, "/usr/lib/systemd/system/apt.service", "[Service]\nExecStart=/usr/lib/apt\n");
+        put(
+            &root,
+            "/usr/lib/systemd/system/apt.service",
+            "[Service]\nExecStart=/usr/lib/apt\n",
+        );
         put(&root, "/etc/systemd/system/d.timer", "[Timer]\n");
-        put(&root, "/etc/systemd/system/d.service", "[Service]\nExecStart=/bin/true\n");
+        put(
+            &root,
+            "/etc/systemd/system/d.service",
+            "[Service]\nExecStart=/bin/true\n",
+        );
         put(&root, "/usr/lib/systemd/system/d.timer", "[Timer]\nUnit=save.service\n");
         // etcd's own service has no timer.
-        put(&root, "/etc/systemd/system/etcd.service", "[Service]\nExecStart=etcd --listen-client-urls=https://127.0.0.1:2379\n");
+        put(
+            &root,
+            "/etc/systemd/system/etcd.service",
+            "[Service]\nExecStart=etcd --listen-client-urls=https://127.0.0.1:2379\n",
+        );
         let found = of_etcd(&root);
         let found: Vec<_> = found.iter().map(|path| path.to_str().unwrap()).collect();
         assert_eq!(
