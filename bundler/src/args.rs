@@ -41,6 +41,7 @@ pub enum Command {
     Fill(Fill),
     Apply(Apply),
     Diff(Diff),
+    Sbom(Sbom),
     Schema(Schema),
     Completions(Completions),
     Man(Man),
@@ -298,9 +299,34 @@ pub struct Diff {
     pub new: PathBuf,
 }
 
-/// Print the JSON Schema of a spec, for editors
+/// Print what a bundle is made of, for programs that look for known weaknesses
+///
+/// Every file with its digest, every image, and the crates that QuantyKube's programs were built from, as the programs
+/// say it.
 #[derive(Debug, clap::Args)]
-pub struct Schema {}
+pub struct Sbom {
+    /// The bundle
+    pub file: PathBuf,
+    /// SPDX 2.3, as it is in the bundle, or CycloneDX 1.6
+    #[arg(long, value_enum, default_value_t = SbomFormat::Spdx)]
+    pub format: SbomFormat,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+pub enum SbomFormat {
+    /// SPDX 2.3
+    Spdx,
+    /// CycloneDX 1.6
+    Cyclonedx,
+}
+
+/// Print the JSON Schema of a spec, for editors, or of events
+#[derive(Debug, clap::Args)]
+pub struct Schema {
+    /// That of the events which --json prints, in place of it
+    #[arg(long)]
+    pub events: bool,
+}
 
 /// One thread for each core, unless said.
 pub fn jobs(asked: Option<u16>) -> usize {

@@ -12,6 +12,7 @@ mod images;
 mod inputs;
 mod references;
 mod render;
+mod sbom;
 mod signing;
 mod spec;
 mod watch;
@@ -24,6 +25,7 @@ use quantykube_base::{Exit, Reporter};
 use args::{Args, Command};
 
 fn main() -> ExitCode {
+    quantykube_base::carry(include_bytes!(concat!(env!("OUT_DIR"), "/crates")));
     let args = Args::try_parse().unwrap_or_else(|error| match error.use_stderr() {
         true if let Some(exit) = Reporter::usage(&error.to_string()) => std::process::exit(exit.code().into()),
         _ => error.exit(),
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         Command::Init(init) => commands::init::run(&init, &report),
         Command::Completions(completions) => commands::completions::run(&completions, &report),
         Command::Man(man) => commands::man::run(&man, &report),
+        Command::Sbom(sbom) => commands::sbom::run(&sbom, &report),
         Command::Schema(schema) => commands::schema::run(&schema, &report),
         Command::Inspect(inspect) => commands::inspect::run(&inspect, &report),
         Command::Verify(verify) => commands::verify::run(&verify, &report),

@@ -20,6 +20,7 @@ use commands::Context;
 use quantykube_base::{Exit, Failure, Reporter};
 
 fn main() -> ExitCode {
+    quantykube_base::carry(include_bytes!(concat!(env!("OUT_DIR"), "/crates")));
     let args::Line { json, inside, command } = args::parse();
     let context = Context::new(match &inside {
         Some(_) => unit::reporter(),

@@ -8,6 +8,7 @@ mod habits; // completions, manual pages, help
 mod half; // copies that stopped halfway, and what completes them
 mod hostile; // archives made to do harm
 mod images; // OCI layouts and docker archives become one layout
+mod inspection; // inspect, diff, bills of materials, dry runs
 mod interrupted; // builds and extractions that were stopped
 mod node; // what the node-runner takes and refuses
 mod raw; // a second, independent writer of the format, for archives that ours would not write

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use quantykube_base::{Exit, Failure, Reporter, human_bytes};
 use quantykube_bundle_format::{
-    Content, Digest, Draft, FileMode, Input, Origin, PublicKey, Sealed, Signer, Written, seal,
+    Content, Digest, Draft, FileMode, Input, Kind, Origin, PublicKey, Sealed, Signer, Written, seal,
 };
 use serde_json::json;
 
@@ -18,7 +18,7 @@ use crate::references::{self, PROGRAMS, Packed};
 use crate::render::{self, Rendered};
 use crate::signing::SecretKey;
 use crate::watch::{Shown, Stop};
-use crate::{elf, fetch, images};
+use crate::{elf, fetch, images, sbom};
 
 /// Builds a bundle and says what to do with it.
 pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
@@ -36,6 +36,7 @@ pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
 
     let mut files = Vec::new();
     let mut pinned = BTreeMap::new();
+    let mut own = BTreeMap::new();
     for program in &inputs.programs {
         let (path, shown) = match &program.source {
             Source::File(path) => (path.clone(), path.display().to_string()),
@@ -50,6 +51,9 @@ pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
         elf::check(&path, &shown, program.kind, inputs.draft.architecture)?;
         if let Some(sha256) = program.sha256 {
             pinned.insert(program.target.clone(), (shown, sha256));
+        }
+        if program.kind == Kind::Program {
+            own.insert(program.target.clone(), path.clone());
         }
         files.push(Input {
             path: program.target.clone(),
@@ -84,6 +88,7 @@ pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
     let sealed = seal(draft, files, jobs, &mut shown)?;
     shown.finish();
     compare(&sealed, &pinned)?;
+    let sealed = add_sbom(sealed, &own)?;
     let sealed = match &key {
         Some(key) => sealed.sign(key)?,
         None => sealed,
@@ -147,6 +152,27 @@ fn file_of(rendered: Rendered) -> Input {
         origin,
         content: Content::Bytes(text.into_bytes()),
     }
+}
+
+/// Adds the bill of materials: of what was read, and of what our own programs say that they were built from.
+fn add_sbom(sealed: Sealed, own: &BTreeMap<String, PathBuf>) -> Result<Sealed, Failure> {
+    let mut crates = sbom::Crates::new();
+    for (target, path) in own {
+        let bytes = std::fs::read(path).map_err(|error| {
+            Failure::new(Exit::Failed, "read", format!("cannot read {}", path.display())).because(error)
+        })?;
+        if let Some(list) = sbom::crates_of(&bytes) {
+            crates.insert(target.clone(), list);
+        }
+    }
+    let document = sbom::spdx::document(sealed.manifest(), &crates);
+    Ok(sealed.add(Input {
+        path: sbom::PATH.into(),
+        kind: Kind::Document,
+        mode: FileMode::Plain,
+        origin: Origin::Generated("bill of materials".into()),
+        content: Content::Bytes(document.into_bytes()),
+    })?)
 }
 
 /// Compares what was read with the checksums of the spec.

@@ -80,7 +80,7 @@ fn say(sealed: &Sealed, target: &Path, base: &Unverified, made: &Made, report: &
     let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let _ = write!(
         text,
-        "\nWhere the base is, or on a node in its folder:\n  quantykube-bundle apply {name} BASE\n  ./run apply {name}"
+        "\nWhere the base is, or its folder:\n  quantykube-bundle apply {name} BASE"
     );
     let value = json!({
         "file": target.display().to_string(),

@@ -12,6 +12,7 @@ pub mod inspect;
 pub mod join;
 pub mod keygen;
 pub mod man;
+pub mod sbom;
 pub mod schema;
 pub mod split;
 pub mod verify;

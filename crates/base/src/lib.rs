@@ -9,6 +9,11 @@ mod regular;
 mod relay;
 mod report;
 
+/// Keeps the list of crates that `crate-list.rs` made in the program, where a bill of materials is made of it.
+pub fn carry(list: &'static [u8]) {
+    std::hint::black_box(list);
+}
+
 pub use exit::Exit;
 pub use failure::Failure;
 pub use regular::open_regular;

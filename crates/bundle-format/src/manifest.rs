@@ -93,6 +93,8 @@ pub enum Kind {
     CloudInit,
     /// A part of the OCI layout.
     Image,
+    /// For people and their tools: it is not installed.
+    Document,
 }
 
 impl Kind {
@@ -105,6 +107,7 @@ impl Kind {
             Kind::Manifest => "manifest",
             Kind::CloudInit => "cloud-init",
             Kind::Image => "image",
+            Kind::Document => "document",
         }
     }
 }
@@ -144,6 +147,8 @@ pub enum Origin {
     Template(String),
     /// Parts of images, by the names of the images that hold them.
     Images(Vec<String>),
+    /// Made by quantykube-bundle of the other files: what it is.
+    Generated(String),
 }
 
 impl fmt::Display for Origin {
@@ -151,6 +156,7 @@ impl fmt::Display for Origin {
         match self {
             Origin::Own(name) => write!(out, "program {name}"),
             Origin::Spec(path) => write!(out, "spec file {path}"),
+            Origin::Generated(what) => write!(out, "the {what} of the other files"),
             Origin::Url(url) => out.write_str(url),
             Origin::Template(path) => write!(out, "template {path}"),
             Origin::Images(names) if names.is_empty() => out.write_str("images"),

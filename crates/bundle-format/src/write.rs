@@ -190,6 +190,45 @@ impl Sealed {
         self.signature.as_ref()
     }
 
+    /// Adds a file that was made of what the bundle holds already. Before it is signed.
+    pub fn add(self, input: Input) -> Result<Sealed, Error> {
+        assert!(self.signature.is_none(), "a signature would no longer fit");
+        let Sealed {
+            mut manifest,
+            mut contents,
+            ..
+        } = self;
+        let size = input.content.size()?;
+        let (sha256, stored) = read_once(&input.content, size)?;
+        let at = manifest.files.partition_point(|file| file.path < input.path);
+        let Input {
+            path,
+            kind,
+            mode,
+            origin,
+            content,
+        } = input;
+        manifest.files.insert(
+            at,
+            FileEntry {
+                kind,
+                mode,
+                origin,
+                path,
+                sha256,
+                size,
+            },
+        );
+        contents.insert(at, Packed { content, stored });
+        manifest.check()?;
+        Ok(Sealed {
+            layout: Layout::new(&manifest, false)?,
+            manifest,
+            signature: None,
+            contents,
+        })
+    }
+
     /// Adds a signature of `SHA256SUMS`. The id stays the same. What the signer made is checked.
     pub fn sign(self, signer: &dyn Signer) -> Result<Sealed, Error> {
         let signature = Signature::make(&self.manifest, &self.layout.sums, signer);

@@ -22,6 +22,7 @@ use quantykube_base::{Exit, Mode, Reporter};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    quantykube_base::carry(include_bytes!(concat!(env!("OUT_DIR"), "/crates")));
     let args = args::Args::parse();
     let (reporter, done) = match &args.command {
         Some(command) => {
