@@ -49,6 +49,9 @@ struct Args {
     /// Play these steps instead of random ones
     #[arg(long)]
     replay: Option<PathBuf>,
+    /// Print the steps of slice --first and do nothing else
+    #[arg(long)]
+    print: bool,
     /// Most runs to shrink a difference; 0 does not
     #[arg(long, default_value_t = 600)]
     shrink: usize,
@@ -112,6 +115,10 @@ async fn run(args: Args) -> Result<bool, String> {
         });
     }
     let seed = args.seed.unwrap_or_else(|| rand::random_range(0..u64::from(u32::MAX)));
+    if args.print {
+        print!("{}", step::write(&generate::steps(seed, args.first, args.slice)));
+        return Ok(true);
+    }
     let slices = args.requests.div_ceil(args.slice) as u64;
     let last = args.first + slices;
     println!("seed {seed}: slices {}..{last} of {} requests", args.first, args.slice);

@@ -208,6 +208,16 @@ impl Sides {
                 self.made.clear();
                 let (left, right) = tokio::join!(self.left.restart(), self.right.restart());
                 told(left, right)?;
+                let known = self.known.head;
+                for side in [&mut self.left, &mut self.right] {
+                    let head = side.head().await?;
+                    if head != known {
+                        let kind = side.kind;
+                        return Err(format!(
+                            "{kind:?} had told revision {known}, started again it has {head}"
+                        ));
+                    }
+                }
                 return self.open_all().await;
             }
         };

@@ -10,7 +10,7 @@ use quantykube_etcd_api::kv_client::KVClient;
 use quantykube_etcd_api::lease_client::LeaseClient;
 use quantykube_etcd_api::maintenance_client::MaintenanceClient;
 use quantykube_etcd_api::watch_client::WatchClient;
-use quantykube_etcd_api::{AlarmRequest, CompactionRequest, DeleteRangeRequest, LeaseRevokeRequest};
+use quantykube_etcd_api::{AlarmRequest, CompactionRequest, DeleteRangeRequest, LeaseRevokeRequest, RangeRequest};
 use quantykube_tests::{Server, free_port, peer, program};
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
@@ -87,10 +87,14 @@ impl Side {
         number.and_then(|number| number.parse().ok()).expect("VmHWM in kB")
     }
 
-    /// SIGKILL, and a new start on the same files.
+    /// An end, and a new start on the same files. Ours is killed; etcd is stopped in order, for killed it comes back with
+    /// other revisions than it had told, now and then.
     pub async fn restart(&mut self) -> Result<(), String> {
         self.streams.clear();
-        self.server.kill();
+        match self.kind {
+            Kind::Etcd => drop(self.server.stop(Duration::from_secs(30))),
+            Kind::Store => self.server.kill(),
+        }
         self.server = start(self.kind, self.folder.path(), self.ports);
         self.clients = connect(self.ports[0]).await?;
         Ok(())
@@ -104,6 +108,18 @@ impl Side {
             self.kind,
             self.server.log_end()
         ))
+    }
+
+    /// Its last revision.
+    pub async fn head(&mut self) -> Result<i64, String> {
+        let any = RangeRequest {
+            key: Bytes::from_static(b"head"),
+            ..Default::default()
+        };
+        let answer = self.clients.send(&Call::Range(any)).await;
+        answer
+            .revision()
+            .ok_or_else(|| format!("{:?} tells no revision: {answer:?}", self.kind))
     }
 
     /// Takes away all that is there, so that the next stream of requests finds it nearly as a fresh one. Gives the head,

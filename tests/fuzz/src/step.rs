@@ -44,7 +44,7 @@ pub enum Step {
     Cancel(Cancel),
     /// Waits until every watch has shown everything, and compares.
     Barrier,
-    /// Both servers killed and started again; their watches are gone.
+    /// Both servers ended and started again, ours with SIGKILL; their watches are gone.
     Restart,
 }
 

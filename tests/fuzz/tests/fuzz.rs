@@ -16,7 +16,11 @@ const SLICE: usize = 10_000;
 /// A memory file system where there is one.
 fn folder() -> PathBuf {
     let memory = Path::new("/dev/shm");
-    if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
+    if memory.is_dir() {
+        memory.to_owned()
+    } else {
+        std::env::temp_dir()
+    }
 }
 
 fn seed() -> u64 {
@@ -29,12 +33,17 @@ fn seed() -> u64 {
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
     runtime.expect("a runtime").block_on(future)
 }
 
 async fn sides(right: Kind, fault: Fault) -> Sides {
-    Sides::fresh([Kind::Etcd, right], folder(), fault).await.expect("two servers")
+    Sides::fresh([Kind::Etcd, right], folder(), fault)
+        .await
+        .expect("two servers")
 }
 
 /// The sum of slices run in lanes of their own.
@@ -70,7 +79,9 @@ fn lanes(seed: u64, slices: u64, size: usize, right: Kind) -> Result<Counts, Str
     };
     std::thread::scope(|scope| {
         let lanes: Vec<_> = (0..3).map(|_| scope.spawn(lane)).collect();
-        lanes.into_iter().try_for_each(|lane| lane.join().expect("a lane ends well"))
+        lanes
+            .into_iter()
+            .try_for_each(|lane| lane.join().expect("a lane ends well"))
     })?;
     Ok(total.into_inner().expect("no lane panicked"))
 }
@@ -79,7 +90,12 @@ async fn tell(sides: &mut Sides, seed: u64, slice: u64, steps: &[step::Step], fo
     let whole = format!("seed {seed}, slice {slice}, step {}: {}", found.at, found.what);
     match shrink::shrink(sides, steps, found, 300).await {
         None => whole,
-        Some(shrunk) => format!("{whole}\n{} steps show it:\n{}{}", shrunk.steps.len(), step::write(&shrunk.steps), shrunk.what),
+        Some(shrunk) => format!(
+            "{whole}\n{} steps show it:\n{}{}",
+            shrunk.steps.len(),
+            step::write(&shrunk.steps),
+            shrunk.what
+        ),
     }
 }
 
@@ -88,7 +104,10 @@ async fn tell(sides: &mut Sides, seed: u64, slice: u64, steps: &[step::Step], fo
 fn etcd_does_not_differ_from_etcd() {
     let counts = lanes(seed(), 4, 1500, Kind::Etcd).unwrap_or_else(|what| panic!("{what}"));
     println!("{counts:?}");
-    assert!(counts.requests > 5000 && counts.refused > 300 && counts.events > 1000 && counts.watches > 10, "{counts:?}");
+    assert!(
+        counts.requests > 5000 && counts.refused > 300 && counts.events > 1000 && counts.watches > 10,
+        "{counts:?}"
+    );
 }
 
 /// Errors put into the answers of one of two etcds are found, and what is printed is short and shows them again.
@@ -99,8 +118,15 @@ fn an_error_put_in_is_found_and_made_short() {
             let steps = generate::steps(1, 0, 1500);
             let mut sides = sides(Kind::Etcd, fault).await;
             let found = sides.run(&steps).await.expect_err("the error is found");
-            let shrunk = shrink::shrink(&mut sides, &steps, &found, 400).await.expect("it comes again");
-            println!("{fault:?}: step {}, shrunk in {} runs to\n{}", found.at, shrunk.runs, step::write(&shrunk.steps));
+            let shrunk = shrink::shrink(&mut sides, &steps, &found, 400)
+                .await
+                .expect("it comes again");
+            println!(
+                "{fault:?}: step {}, shrunk in {} runs to\n{}",
+                found.at,
+                shrunk.runs,
+                step::write(&shrunk.steps)
+            );
             assert!(shrunk.steps.len() <= most, "{:?}", shrunk.steps);
             let again = step::read(&step::write(&shrunk.steps)).expect("what was written is read");
             sides.renew().await.expect("new servers");
@@ -130,8 +156,13 @@ fn what_was_found_stays_away() {
 /// The store beside etcd.
 #[test]
 fn the_store_does_not_differ_from_etcd() {
-    let requests = std::env::var("QUANTYKUBE_FUZZ_REQUESTS").map_or(REQUESTS, |number| number.parse().expect("a number"));
-    let counts = lanes(seed(), requests.div_ceil(SLICE) as u64, SLICE, Kind::Store).unwrap_or_else(|what| panic!("{what}"));
+    let requests =
+        std::env::var("QUANTYKUBE_FUZZ_REQUESTS").map_or(REQUESTS, |number| number.parse().expect("a number"));
+    let counts =
+        lanes(seed(), requests.div_ceil(SLICE) as u64, SLICE, Kind::Store).unwrap_or_else(|what| panic!("{what}"));
     println!("{counts:?}");
-    assert!(counts.requests > requests * 9 / 10 && counts.refused > requests / 50 && counts.events > requests / 10, "{counts:?}");
+    assert!(
+        counts.requests > requests * 9 / 10 && counts.refused > requests / 50 && counts.events > requests / 10,
+        "{counts:?}"
+    );
 }

@@ -22,7 +22,10 @@ async fn store() -> Side {
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
     runtime.expect("a runtime").block_on(future)
 }
 
@@ -82,7 +85,10 @@ fn mutated_requests_end_no_server() {
                 }
             }
         }
-        println!("{sent} requests: {answered} answered, {refused} refused; peak {} KiB", side.peak_kib());
+        println!(
+            "{sent} requests: {answered} answered, {refused} refused; peak {} KiB",
+            side.peak_kib()
+        );
         assert!(side.ended().is_none());
         assert!(answered > sent / 20 && refused > sent / 20, "{answered} {refused}");
         assert!(side.peak_kib() < 400 << 10, "{} KiB", side.peak_kib());
@@ -128,7 +134,10 @@ fn a_transaction_nested_very_deep_is_refused_or_served_and_ends_nothing() {
                 }
             }
             let answer = call(&channel, "/etcdserverpb.KV/Txn", bytes.into()).await;
-            println!("depth {depth}: {:?}", answer.as_ref().map(Bytes::len).map_err(|status| status.message()));
+            println!(
+                "depth {depth}: {:?}",
+                answer.as_ref().map(Bytes::len).map_err(|status| status.message())
+            );
             refused += u32::from(answer.is_err());
             assert!(side.ended().is_none(), "depth {depth}");
         }
@@ -170,7 +179,11 @@ fn watchers_that_never_read_cost_no_memory_without_end() {
             held.push((sender, responses));
         }
         for n in 0..PUTS {
-            side.clients.kv.put(put("k", vec![n as u8; VALUE])).await.expect("a put");
+            side.clients
+                .kv
+                .put(put("k", vec![n as u8; VALUE]))
+                .await
+                .expect("a put");
         }
         let written = (PUTS * VALUE) >> 10;
         let peak = side.peak_kib();
@@ -226,14 +239,26 @@ fn thousands_of_leases_that_end_at_once() {
         loop {
             // Others are served while they end.
             side.clients.kv.put(put("other", vec![])).await.expect("a put");
-            let left = side.clients.kv.range(all.clone()).await.expect("a count").into_inner().count;
+            let left = side
+                .clients
+                .kv
+                .range(all.clone())
+                .await
+                .expect("a count")
+                .into_inner()
+                .count;
             if left == 1 {
                 break;
             }
             assert!(begun.elapsed() < Duration::from_secs(60), "{left} keys are left");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        let leases = side.clients.lease.lease_leases(LeaseLeasesRequest {}).await.expect("a list");
+        let leases = side
+            .clients
+            .lease
+            .lease_leases(LeaseLeasesRequest {})
+            .await
+            .expect("a list");
         assert!(leases.into_inner().leases.is_empty());
         println!("peak {} KiB", side.peak_kib());
         assert!(side.peak_kib() < 200 << 10 && side.ended().is_none());
