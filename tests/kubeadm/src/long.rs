@@ -112,9 +112,7 @@ pub fn cuts(bundle: &Path, tally: &mut Tally) {
                 (STORE, ETCD)
             };
             if bench.serves_from() != from {
-                bench
-                    .product(if to == STORE { "undo store" } else { "install store" })
-                    .well();
+                bench.moves(if to == STORE { "undo store" } else { "install store" });
                 bench.serves();
             }
             again(&bench);

@@ -57,7 +57,7 @@ fn install(bench: &Bench, tally: &mut Tally, control: (u64, u64), long: bool) ->
     let before = bench.objects();
     let from = bench.now();
     let begun = Instant::now();
-    let said = bench.product("install store").well();
+    let said = bench.moves("install store");
     println!("install took {:.0} s: {}", begun.elapsed().as_secs_f64(), said.last());
     tally.same(
         "install says that it changed something",
@@ -277,7 +277,7 @@ fn undo(bench: &Bench, tally: &mut Tally, on_store: &OnStore) {
     let containers = bench.containers();
     let from = bench.now();
     let begun = Instant::now();
-    let said = bench.product("undo store").well();
+    let said = bench.moves("undo store");
     println!("undo took {:.0} s: {}", begun.elapsed().as_secs_f64(), said.last());
     bench.serves();
     tally.same("the API server runs on etcd", &bench.serves_from().as_str(), &ETCD);
