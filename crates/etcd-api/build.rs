@@ -15,6 +15,7 @@ type Row = (&'static str, &'static str, &'static str, Streams);
 
 const KV: &[Row] = &[
     ("Range", "RangeRequest", "RangeResponse", Streams::None),
+    ("RangeStream", "RangeRequest", "RangeStreamResponse", Streams::Answer),
     ("Put", "PutRequest", "PutResponse", Streams::None),
     (
         "DeleteRange",

@@ -3,9 +3,12 @@
 //!
 //! - `cases`: a table of requests, each picked for something that servers other than etcd get wrong.
 //! - `random`: a seeded stream of requests with watches running; prints its seed, `QUANTYKUBE_SEED` repeats one.
+//! - `watches`, `leases`: what needs time, streams or restarts.
 //! - `commands`, `commands_more`: etcdctl and etcdutl against both.
 //! - `pages`: health, version and metrics over plain HTTP.
 //! - `public_bugs`, `public_bugs_load`: bugs that others have published, tried on both.
+//! - `edges`: unknown methods, thousands of streams cancelled at once, what systemd is told.
+//! - `streams`: RangeStream beside etcd 3.7, and lists of many megabytes.
 //! - `secure`: certificates, and their renewal.
 //! - `kills`: kill -9 under load, on etcd first.
 
@@ -22,4 +25,5 @@ mod public_bugs_load;
 mod random;
 mod secure;
 mod servers;
+mod streams;
 mod watches;

@@ -4,6 +4,7 @@
 
 mod codec;
 pub mod errors;
+mod list;
 #[allow(
     missing_docs,
     reason = "a field's name and number are the whole contract; etcd documents its meaning"
@@ -14,6 +15,7 @@ mod methods;
 mod services;
 
 pub use codec::{WireCodec, WireEncoder};
+pub use list::KeyMeta;
 pub use messages::*;
 pub use methods::METHODS;
 pub use services::*;

@@ -76,6 +76,13 @@ pub struct RangeResponse {
     pub count: i64,
 }
 
+/// `etcdserverpb.RangeStreamResponse` (etcd 3.7): a part of a range; all parts merged are its `RangeResponse`.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RangeStreamResponse {
+    #[prost(message, optional, tag = "1")]
+    pub range_response: Option<RangeResponse>,
+}
+
 /// `etcdserverpb.PutRequest`.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PutRequest {

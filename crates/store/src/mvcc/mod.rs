@@ -14,6 +14,7 @@ mod error;
 mod hash;
 mod lease;
 mod leases;
+mod list;
 mod range;
 pub mod snapshot;
 #[cfg(test)]
@@ -21,7 +22,6 @@ mod tests;
 mod txn;
 pub mod watch;
 
-use std::collections::BTreeMap;
 use std::task::{Context, Poll};
 
 use quantykube_etcd_api::{
@@ -32,9 +32,10 @@ use quantykube_store_file::{self as store_file, Durable, Sizes, Stats, Store};
 
 pub use self::error::Error;
 pub use self::lease::{Now, TTL_MAX_S, TTL_MIN_S};
-pub use self::range::Reading;
+pub use self::list::{Listed, Range};
+pub use self::range::Search;
 use self::range::View;
-pub(crate) use self::range::key_range;
+pub(crate) use self::range::{is_filtered, key_range};
 pub(crate) use self::txn::header;
 use self::txn::{Bounds, Path, Writer};
 use self::watch::{Hub, Outgoing, Pending, StreamId};
@@ -44,9 +45,6 @@ const QUOTA_KEY_BYTES: u64 = 256;
 
 /// What etcd reckons for a lease.
 const QUOTA_LEASE_BYTES: u64 = 64;
-
-/// How much of a large range is read before others get their turn: a millisecond's worth.
-const RANGE_SLICE_BYTES: usize = 1 << 20;
 
 /// A response, and the sequence number that must be synced before it may leave.
 #[derive(Debug)]
@@ -71,8 +69,6 @@ pub struct Limits {
 pub enum Compaction {
     /// The revision is not published yet: try again when this sequence number is synced.
     Later(u64),
-    /// A large range still reads before this revision: try again soon.
-    Busy,
     /// Done; durable with this sequence number.
     Done(u64),
 }
@@ -112,16 +108,6 @@ pub struct Mvcc {
     /// etcd tells "never compacted" from "compacted at 0".
     compacted_at_zero: bool,
     counts: Counts,
-    /// How many large ranges read at each revision.
-    readers: BTreeMap<i64, usize>,
-}
-
-/// A range request after its first slice.
-pub enum Range {
-    /// All of it.
-    Whole(RangeResponse),
-    /// The beginning of it: [`Mvcc::range_next`] goes on, [`Mvcc::range_end`] must end it.
-    Partly(Reading),
 }
 
 impl Mvcc {
@@ -138,7 +124,6 @@ impl Mvcc {
             hub: Hub::default(),
             compacted_at_zero: false,
             counts: Counts::default(),
-            readers: BTreeMap::new(),
             limits,
             store,
         }
@@ -238,35 +223,6 @@ impl Mvcc {
         self.view().range(request)
     }
 
-    /// Begins a range request and reads the first slice of it. A large one is read in slices, so that others are served
-    /// in between; while it lasts, [`Mvcc::compact`] leaves its revision alone.
-    pub fn range_begin(&mut self, request: &RangeRequest) -> Result<Range, Error> {
-        check::range(request)?;
-        self.counts.ranges += 1;
-        let view = self.view();
-        let mut reading = view.find(request)?;
-        if view.read(&mut reading, RANGE_SLICE_BYTES)? {
-            return Ok(Range::Whole(reading.response));
-        }
-        *self.readers.entry(reading.at).or_default() += 1;
-        Ok(Range::Partly(reading))
-    }
-
-    /// Reads the next slice; true once it is whole.
-    pub fn range_next(&self, reading: &mut Reading) -> Result<bool, Error> {
-        self.view().read(reading, RANGE_SLICE_BYTES)
-    }
-
-    /// Ends a range that was begun partly, whole or not.
-    pub fn range_end(&mut self, at: i64) {
-        if let Some(readers) = self.readers.get_mut(&at) {
-            *readers -= 1;
-            if *readers == 0 {
-                self.readers.remove(&at);
-            }
-        }
-    }
-
     /// Serves a put.
     pub fn put(&mut self, request: &PutRequest) -> Result<Applied<PutResponse>, Error> {
         self.check_quota(put_cost(request))?;
@@ -344,13 +300,6 @@ impl Mvcc {
         // Watchers are owed every event up to here, with what was there before: they get it first.
         if request.revision > self.visible {
             return Ok(Compaction::Later(self.queued));
-        }
-        if self
-            .readers
-            .first_key_value()
-            .is_some_and(|(at, _)| *at < request.revision)
-        {
-            return Ok(Compaction::Busy);
         }
         let queued = self.store.compact(request.revision)?;
         self.queued = self.queued.max(queued.seq);
@@ -493,7 +442,6 @@ impl Mvcc {
         if self.alarms.has(AlarmType::Corrupt) {
             return Err(Error::Corrupt);
         }
-            Some(Request::Txn(nested)) => txn_cost(nested),
         if puts && self.alarms.has(AlarmType::NoSpace) {
             return Err(Error::NoSpace);
         }
@@ -545,6 +493,7 @@ fn txn_cost(request: &TxnRequest) -> u64 {
     let branch = |ops: &[RequestOp]| -> u64 {
         let cost = |op: &RequestOp| match &op.request {
             Some(Request::Put(put)) => put_cost(put),
+            Some(Request::Txn(nested)) => txn_cost(nested),
             _ => 0,
         };
         ops.iter().map(cost).sum()

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use quantykube_etcd_api::{KeyValue, RangeRequest, RangeResponse, ResponseHeader, SortOrder, SortTarget};
-use quantykube_store_file::{KeyRange, RangeEnd, Store, Version};
+use quantykube_etcd_api::{KeyValue, RangeRequest, RangeResponse, SortOrder, SortTarget};
+use quantykube_store_file::{self as store_file, KeyRange, RangeEnd, Store, Version};
 
 use super::Error;
 
@@ -18,28 +18,38 @@ pub struct View<'a> {
     pub current: i64,
 }
 
-/// What a value costs to read however short it is, in the currency of [`View::read`]'s budget.
-const READ_OVERHEAD: usize = 512;
+/// How many values are asked of the file at once.
+const VALUES_AT_ONCE: usize = 512;
 
-/// A range request on its way: what was found, and the response with the values read so far.
-pub struct Reading {
+/// What a range request asks for, as far as it was looked for in the index.
+pub struct Search {
+    request: RangeRequest,
+    range: KeyRange,
     /// The revision it reads at.
     pub at: i64,
-    /// The response.
-    pub response: RangeResponse,
-    found: std::vec::IntoIter<(Bytes, Version)>,
-    keys_only: bool,
+    current: i64,
+    limit: usize,
+    /// Every key of the range is looked at, not only as many as the limit says.
+    whole: bool,
+    found: Vec<(Bytes, Version)>,
 }
 
-impl Reading {
-    fn new(at: i64, found: Vec<(Bytes, Version)>, response: RangeResponse, keys_only: bool) -> Reading {
-        Reading {
-            at,
-            response,
-            found: found.into_iter(),
-            keys_only,
-        }
-    }
+/// What a range request found: its response without the values.
+pub struct Found {
+    /// The revision it reads at.
+    pub at: i64,
+    /// The revision for the header.
+    pub current: i64,
+    /// Whether the limit left some out.
+    pub more: bool,
+    /// How many there are without the limit.
+    pub count: i64,
+    /// The keys and their versions, in the order of the response.
+    pub keys: Vec<Bytes>,
+    /// See `keys`.
+    pub versions: Vec<Version>,
+    /// Whether the values are left out.
+    pub keys_only: bool,
 }
 
 /// A range as requests spell it: no end is one key, the end "\0" is all keys from the start on.
@@ -117,80 +127,142 @@ impl View<'_> {
 
     /// Serves a range request.
     pub fn range(&self, request: &RangeRequest) -> Result<RangeResponse, Error> {
-        let mut reading = self.find(request)?;
-        while !self.read(&mut reading, usize::MAX)? {}
-        Ok(reading.response)
+        let mut search = self.search(request)?;
+        while !self.search_on(&mut search, usize::MAX) {}
+        self.response(self.found(search)?)
     }
 
-    /// Finds what a range request asks for, without the values.
-    pub fn find(&self, request: &RangeRequest) -> Result<Reading, Error> {
+    /// Begins to look for what a range request asks for.
+    pub fn search(&self, request: &RangeRequest) -> Result<Search, Error> {
         let at = self.read_revision(request.revision)?;
-        let range = key_range(&request.key, &request.range_end);
-        let header = Some(ResponseHeader {
-            revision: self.current,
-            ..Default::default()
-        });
-        if request.count_only {
-            let response = RangeResponse {
-                header,
-                count: self.count(&range, at) as i64,
-                ..Default::default()
-            };
-            return Ok(Reading::new(at, Vec::new(), response, true));
-        }
         let limit = usize::try_from(request.limit).unwrap_or(0);
-        let filtered = [
-            request.min_mod_revision,
-            request.max_mod_revision,
-            request.min_create_revision,
-            request.max_create_revision,
-        ] != [0; 4];
-        // Only without filters and sorting does the limit hold while reading; one key more tells whether there are more.
-        let whole = filtered || request.sort_order != SortOrder::None as i32 || limit == 0;
-        let mut found = self.versions(&range, at, if whole { 0 } else { limit + 1 });
-        let count = match whole || found.len() <= limit {
-            true => found.len() as u64,
-            false => self.count(&range, at),
-        };
-        if filtered {
-            found.retain(|(_, version)| passes(request, version));
+        // Only without filters and sorting does the limit hold while looking.
+        let whole = is_filtered(request) || request.sort_order != SortOrder::None as i32 || limit == 0;
+        Ok(Search {
+            range: key_range(&request.key, &request.range_end),
+            request: request.clone(),
+            at,
+            current: self.current,
+            limit,
+            whole,
+            found: Vec::new(),
+        })
+    }
+
+    /// Looks at `keys` more keys; true once all that is needed were looked at.
+    pub fn search_on(&self, search: &mut Search, keys: usize) -> bool {
+        if search.request.count_only {
+            return true;
         }
-        self.sort(request, &mut found)?;
+        // One key beyond the limit tells whether there are more.
+        let wanted = if search.whole { usize::MAX } else { search.limit + 1 };
+        let left = keys.min(wanted - search.found.len());
+        let more = self.versions(&search.range, search.at, left);
+        let done = more.len() < left || search.found.len() + more.len() == wanted;
+        if let Some((last, _)) = more.last() {
+            search.range.start = after(last);
+        }
+        // A single key is not looked for after itself.
+        let done = done || search.range.end == RangeEnd::Single;
+        match search.found.is_empty() {
+            true => search.found = more,
+            false => search.found.extend(more),
+        }
+        done
+    }
+
+    /// Ends a search: filters, sorts and counts.
+    pub fn found(&self, search: Search) -> Result<Found, Error> {
+        let Search {
+            request,
+            at,
+            current,
+            limit,
+            whole,
+            mut found,
+            ..
+        } = search;
+        let count = match request.count_only || (!whole && found.len() > limit) {
+            true => self.count(&key_range(&request.key, &request.range_end), at),
+            false => found.len() as u64,
+        };
+        if is_filtered(&request) {
+            found.retain(|(_, version)| passes(&request, version));
+        }
+        self.sort(&request, &mut found)?;
         let more = limit != 0 && found.len() > limit;
         if more {
             found.truncate(limit);
         }
-        let response = RangeResponse {
-            header,
-            kvs: Vec::with_capacity(found.len()),
+        let (keys, versions) = found.into_iter().unzip();
+        Ok(Found {
+            at,
+            current,
             more,
             count: count as i64,
-        };
-        Ok(Reading::new(at, found, response, request.keys_only))
+            keys,
+            versions,
+            keys_only: request.keys_only,
+        })
     }
 
-    /// Reads about `budget` bytes of values for what was found; true once all are read.
-    pub fn read(&self, reading: &mut Reading, budget: usize) -> Result<bool, Error> {
-        let mut bytes = 0;
-        for (key, version) in reading.found.by_ref() {
-            bytes += key.len() + version.value.len as usize + READ_OVERHEAD;
-            let kv = match reading.keys_only {
-                false => self.key_value(key, &version)?,
-                true => KeyValue {
-                    key,
-                    create_revision: version.create,
-                    mod_revision: version.modified.main,
-                    version: version.version,
-                    value: Bytes::new(),
-                    lease: version.lease,
-                },
-            };
-            reading.response.kvs.push(kv);
-            if bytes >= budget {
-                break;
+    /// The response to what was found, values and all.
+    pub fn response(&self, mut found: Found) -> Result<RangeResponse, Error> {
+        let mut kvs = Vec::with_capacity(found.keys.len());
+        let len = found.keys.len();
+        self.visit(&mut found, 0..len, &mut |key, version, value| {
+            kvs.push(KeyValue {
+                key: key.clone(),
+                create_revision: version.create,
+                mod_revision: version.modified.main,
+                version: version.version,
+                value: Bytes::copy_from_slice(value),
+                lease: version.lease,
+            });
+        })?;
+        Ok(RangeResponse {
+            header: super::header(found.current),
+            kvs,
+            more: found.more,
+            count: found.count,
+        })
+    }
+
+    /// Visits some of what was found, with the values.
+    pub fn visit(
+        &self,
+        found: &mut Found,
+        places: std::ops::Range<usize>,
+        visit: &mut dyn FnMut(&Bytes, &Version, &[u8]),
+    ) -> Result<(), Error> {
+        if found.keys_only {
+            for place in places {
+                visit(&found.keys[place], &found.versions[place], &[]);
             }
+            return Ok(());
         }
-        Ok(reading.found.len() == 0)
+        let mut next = places.start;
+        let mut moved = None;
+        while next < places.end {
+            let end = places.end.min(next + VALUES_AT_ONCE);
+            let read = self.store.values(&found.versions[next..end], &mut |place, value| {
+                let place = next + place;
+                visit(&found.keys[place], &found.versions[place], value);
+            });
+            let Err((place, error)) = read else {
+                next = end;
+                continue;
+            };
+            let place = next + place;
+            // A value that was moved since it was found is found again: its version is held.
+            let again = match error {
+                store_file::Error::Gone if moved != Some(place) => self.store.get(&found.keys[place], found.at),
+                error => return Err(error.into()),
+            };
+            found.versions[place] = again.ok_or(store_file::Error::Gone)?;
+            (next, moved) = (place, Some(place));
+        }
+        Ok(())
     }
 
     fn sort(&self, request: &RangeRequest, found: &mut Vec<(Bytes, Version)>) -> Result<(), Error> {
@@ -222,6 +294,24 @@ impl View<'_> {
         }
         Ok(())
     }
+}
+
+/// The first key after this one.
+pub fn after(key: &[u8]) -> Bytes {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    Bytes::from(next)
+}
+
+/// Whether a request names revisions that its keys must lie between.
+pub fn is_filtered(request: &RangeRequest) -> bool {
+    [
+        request.min_mod_revision,
+        request.max_mod_revision,
+        request.min_create_revision,
+        request.max_create_revision,
+    ] != [0; 4]
 }
 
 /// The revision filters; a bound of 0 is none.

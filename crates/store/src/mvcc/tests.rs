@@ -5,6 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use prost::Message;
 use quantykube_etcd_api::*;
 use quantykube_store_file::{Identity, Import, Lease, Options, Record, Store};
 
@@ -224,7 +225,7 @@ fn a_compaction_waits_for_what_watchers_are_owed() {
 }
 
 #[test]
-fn a_large_range_reads_on_at_its_revision_and_no_compaction_passes_it() {
+fn a_large_range_reads_on_at_its_revision_whatever_is_compacted_meanwhile() {
     let mut world = world();
     for n in 0..40 {
         world.put(&format!("large{n:02}"), &"v".repeat(100_000));
@@ -235,7 +236,7 @@ fn a_large_range_reads_on_at_its_revision_and_no_compaction_passes_it() {
         range_end: Bytes::from_static(&[0]),
         ..Default::default()
     };
-    let Ok(Range::Partly(mut reading)) = world.mvcc.range_begin(&request) else {
+    let Ok(Range::Listed(mut listed, held)) = world.mvcc.range_begin(&request) else {
         panic!("4 MB in one slice")
     };
     for n in 0..40 {
@@ -246,22 +247,74 @@ fn a_large_range_reads_on_at_its_revision_and_no_compaction_passes_it() {
         revision: 81,
         physical: false,
     };
-    assert!(matches!(world.mvcc.compact(&request), Ok(Compaction::Busy)));
-    let mut slices = 1;
-    while !world.mvcc.range_next(&mut reading).unwrap() {
+    assert!(matches!(world.mvcc.compact(&request), Ok(Compaction::Done(_))));
+    let (mut elements, mut slices) = (Vec::new(), 0);
+    while !listed.is_done() {
+        world.mvcc.list_read(&mut listed, 1_000_000, &mut elements).unwrap();
+        while world.mvcc.maintain(Duration::from_millis(50)).unwrap() {
+            world.sync();
+        }
         slices += 1;
     }
-    assert!(slices >= 3, "{slices} slices");
-    assert_eq!((reading.response.count, reading.response.kvs.len()), (40, 40));
+    assert!(slices >= 4, "{slices} slices");
+    assert_eq!(elements.len(), listed.elements_len());
+    let frame = listed.frame();
+    assert_eq!(
+        (frame.count, frame.more, frame.header.unwrap().revision),
+        (40, false, 41)
+    );
+    let response = RangeResponse::decode(&elements[..]).unwrap();
+    assert_eq!(response.kvs.len(), 40);
     assert!(
-        reading
-            .response
+        response
             .kvs
             .iter()
             .all(|kv| kv.value.len() == 100_000 && kv.mod_revision <= 41)
     );
-    world.mvcc.range_end(reading.at);
-    assert!(matches!(world.mvcc.compact(&request), Ok(Compaction::Done(_))));
+    world.mvcc.list_end(held);
+}
+
+#[test]
+fn a_range_of_more_keys_than_one_slice_is_found_as_in_one_go() {
+    let mut world = world();
+    for n in 0..4500 {
+        world.put(&format!("many{:04}", n % 4400), "v");
+    }
+    world.sync();
+    let requests = [
+        (0, 0, 0),
+        (3000, 0, 0),
+        (0, 0, 2),
+        (100, 4000, 1),
+        (4399, 0, 0),
+        (4400, 0, 0),
+        (4401, 0, 0),
+    ];
+    for (limit, min_mod_revision, sort_order) in requests {
+        let request = RangeRequest {
+            key: Bytes::from_static(b"many"),
+            range_end: Bytes::from_static(b"manz"),
+            limit,
+            min_mod_revision,
+            sort_order,
+            ..Default::default()
+        };
+        let expected = world.mvcc.range(&request).unwrap();
+        let Ok(Range::Searching(mut search, held)) = world.mvcc.range_begin(&request) else {
+            panic!("{request:?} in one slice")
+        };
+        while !world.mvcc.list_on(&mut search) {}
+        let mut listed = world.mvcc.list_found(*search).unwrap();
+        let mut bytes = Vec::new();
+        while !listed.is_done() {
+            world.mvcc.list_read(&mut listed, 10_000, &mut bytes).unwrap();
+        }
+        let mut response = RangeResponse::decode(&bytes[..]).unwrap();
+        let frame = listed.frame();
+        (response.header, response.more, response.count) = (frame.header, frame.more, frame.count);
+        assert_eq!(response, expected, "{request:?}");
+        world.mvcc.list_end(held);
+    }
 }
 
 #[test]

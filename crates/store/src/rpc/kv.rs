@@ -1,21 +1,18 @@
 //! `etcdserverpb.KV`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use quantykube_etcd_api::kv_server::KV;
 use quantykube_etcd_api::{
     CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse,
-    RangeRequest, RangeResponse, TxnRequest, TxnResponse,
+    RangeRequest, RangeResponse, SortOrder, SortTarget, TxnRequest, TxnResponse,
 };
 use tonic::{Request, Response, Status};
 
+use super::list::{self, Held, Parts, Pieces};
 use super::status;
 use crate::engine::{Engine, Guard};
-use crate::mvcc::{Applied, Compaction, Error, Range, Reading};
-
-/// How long a compaction waits before it asks again whether large ranges have ended.
-const COMPACT_AGAIN: Duration = Duration::from_millis(2);
+use crate::mvcc::{Applied, Compaction, Error, Range, is_filtered};
 
 /// The service.
 pub struct KvService(pub Arc<Engine>);
@@ -26,19 +23,22 @@ impl KvService {
         Ok(applied.response)
     }
 
-    /// Reads what is left of a large range, letting others run between slices.
-    async fn rest(&self, reading: Reading) -> Result<RangeResponse, Error> {
-        let mut unfinished = Unfinished {
-            engine: &self.0,
-            reading,
+    /// The rest of a large range: what is left to find is found, letting others run between slices; its values are read
+    /// when they are sent.
+    async fn large(&self, range: Range) -> Result<Response<RangeResponse>, Error> {
+        let (hold, unfinished) = match range {
+            Range::Whole(response) => return Ok(Response::new(response)),
+            Range::Searching(search, hold) => (hold, Err(search)),
+            Range::Listed(listed, hold) => (hold, Ok(listed)),
         };
-        loop {
-            tokio::task::yield_now().await;
-            let whole = self.0.lock()?.range_next(&mut unfinished.reading)?;
-            if whole {
-                return Ok(std::mem::take(&mut unfinished.reading.response));
-            }
-        }
+        let held = Held::new(&self.0, hold);
+        let listed = match unfinished {
+            Ok(listed) => listed,
+            Err(search) => list::find(&self.0, *search).await?,
+        };
+        let mut response = Response::new(RangeResponse::default());
+        response.extensions_mut().insert(Pieces::new(&self.0, held, listed));
+        Ok(response)
     }
 
     async fn compact(&self, request: &CompactionRequest) -> Result<(), Error> {
@@ -47,23 +47,8 @@ impl KvService {
             let compaction = self.0.lock()?.compact(request)?;
             match compaction {
                 Compaction::Later(seq) => self.0.synced(seq).await?,
-                Compaction::Busy => tokio::time::sleep(COMPACT_AGAIN).await,
                 Compaction::Done(seq) => return self.0.synced(seq).await,
             }
-        }
-    }
-}
-
-/// A large range that reads; it is ended also when its client goes away.
-struct Unfinished<'a> {
-    engine: &'a Engine,
-    reading: Reading,
-}
-
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
-        if let Ok(mut state) = self.engine.lock() {
-            state.range_end(self.reading.at);
         }
     }
 }
@@ -72,12 +57,33 @@ impl Drop for Unfinished<'_> {
 impl KV for KvService {
     async fn range(&self, request: Request<RangeRequest>) -> Result<Response<RangeResponse>, Status> {
         let begin = |mut state: Guard<'_>| state.range_begin(request.get_ref());
-        let mut response = match self.0.lock().and_then(begin).map_err(status)? {
-            Range::Whole(response) => response,
-            Range::Partly(reading) => self.rest(reading).await.map_err(status)?,
-        };
-        self.0.header(&mut response.header);
-        Ok(Response::new(response))
+        match self.0.lock().and_then(begin).map_err(status)? {
+            Range::Whole(mut response) => {
+                self.0.header(&mut response.header);
+                Ok(Response::new(response))
+            }
+            large => self.large(large).await.map_err(status),
+        }
+    }
+
+    type RangeStreamStream = Parts;
+
+    async fn range_stream(&self, request: Request<RangeRequest>) -> Result<Response<Parts>, Status> {
+        let request = request.into_inner();
+        let unsupported = |what| Status::unimplemented(format!("RangeStream does not support {what}"));
+        if request.key.is_empty() {
+            return Err(status(Error::EmptyKey));
+        }
+        let target = SortTarget::try_from(request.sort_target).map_err(|_| status(Error::InvalidSort))?;
+        match SortOrder::try_from(request.sort_order).map_err(|_| status(Error::InvalidSort))? {
+            SortOrder::None => {}
+            SortOrder::Ascend if target == SortTarget::Key => {}
+            _ => return Err(unsupported("custom sort orders")),
+        }
+        if is_filtered(&request) {
+            return Err(unsupported("revision filters"));
+        }
+        Ok(Response::new(Parts::begin(&self.0, request).map_err(status)?))
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {

@@ -7,6 +7,7 @@ mod error;
 pub mod health;
 pub mod kv;
 pub mod lease;
+pub mod list;
 pub mod maintenance;
 mod snapshot;
 pub mod watch;
