@@ -85,11 +85,11 @@ async fn an_etcd_that_others_filled_is_left_alone() {
         let etcd = Etcd::start_with(kind, &["--quota-backend-bytes", QUOTA]);
         let client = etcd.client().await;
         let mut number = 0;
-        while let Ok(_) = client
-            .kv_client()
-            .put(format!("/registry/big/{number}"), vec![1; 100_000], None)
-            .await
-        {
+        let put = async |number: u32| {
+            let key = format!("/registry/big/{number}");
+            client.kv_client().put(key, vec![1; 100_000], None).await.is_ok()
+        };
+        while put(number).await {
             number += 1;
         }
         assert_eq!(alarms(&client).await, 1, "{kind:?}: {number} keys have filled it");
