@@ -248,7 +248,12 @@ fn two_headers_that_each_name_the_next_file() {
             entries.truncate(entries.len() - 2);
         });
     }
-    for records in [&path[..], b"22 linkpath=/etc/shadow\n", b"20 GNU.sparse.size=9\n", b"9999 path="] {
+    for records in [
+        &path[..],
+        b"22 linkpath=/etc/shadow\n",
+        b"20 GNU.sparse.size=9\n",
+        b"9999 path=",
+    ] {
         inserted(&["entry run", "a PAX header"], |entries| {
             let run = at(entries, "run");
             entries.insert(run, pax(records));

@@ -113,7 +113,7 @@ fn bills_of_materials_are_valid_and_true() {
     bench.put("bill.spdx.json", &inside);
     bench.put(
         "broken.json",
-        cyclone.to_string().replace("\"SHA-256\"", "\"SHA-1\"").as_bytes(),
+        cyclone.to_string().replace("\"SHA-256\"", "\"SHA-2\"").as_bytes(),
     );
     for (kind, file, expected) in [
         ("cyclonedx", "cyclone.json", 0),

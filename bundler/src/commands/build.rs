@@ -166,7 +166,7 @@ fn add_sbom(sealed: Sealed, own: &BTreeMap<String, PathBuf>) -> Result<Sealed, F
         }
     }
     let document = sbom::spdx::document(sealed.manifest(), &crates);
-    Ok(sealed.add(Input {
+    Ok(sealed.with(Input {
         path: sbom::PATH.into(),
         kind: Kind::Document,
         mode: FileMode::Plain,

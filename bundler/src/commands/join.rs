@@ -41,7 +41,10 @@ pub fn run(args: &Join, report: &Reporter) -> Result<(), Failure> {
         None => PathBuf::from(format!("{}.tar.gz", bundle.manifest().folder())),
     };
     fresh::absent(&target)?;
-    fresh::space(target.parent().unwrap_or(std::path::Path::new("")), parts.length())?;
+    fresh::space(
+        target.parent().unwrap_or(std::path::Path::new("")),
+        parts.whole_length(),
+    )?;
     let mut fresh = Fresh::make(&target)?;
     let mut shown = Shown::new(report, "joining", &stop);
     parts.join(&mut fresh.file, &target, &mut shown)?;

@@ -450,7 +450,7 @@ impl Parts {
     }
 
     /// The length of the whole file.
-    pub fn length(&self) -> u64 {
+    pub fn whole_length(&self) -> u64 {
         self.parts[0].head.whole_length
     }
 
@@ -482,7 +482,7 @@ impl Parts {
             let good = part.check(&mut |bytes| {
                 whole.update(bytes);
                 done += bytes.len() as u64;
-                watcher.tell(done, self.length())?;
+                watcher.tell(done, self.whole_length())?;
                 out.write_all(bytes).map_err(Error::io("write", out_path))
             })?;
             if !good {

@@ -191,7 +191,7 @@ impl Sealed {
     }
 
     /// Adds a file that was made of what the bundle holds already. Before it is signed.
-    pub fn add(self, input: Input) -> Result<Sealed, Error> {
+    pub fn with(self, input: Input) -> Result<Sealed, Error> {
         assert!(self.signature.is_none(), "a signature would no longer fit");
         let Sealed {
             mut manifest,
