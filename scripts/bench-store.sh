@@ -22,7 +22,7 @@ load() {
 # note WORK FIGURE VALUE
 note() { echo "$server $1 $2 $3" >>"$results"; }
 figure() { column "$results" "$1 $2 $3"; }
-ratio() { awk -v a="$(figure store "$1" "$2")" -v b="$(figure etcd "$1" "$2")" 'BEGIN { printf "%.2f", b > 0 ? a / b : 0 }'; }
+ratio() { awk -v a="$(figure store "$1" "$2")" -v b="$(figure etcd "$1" "$2")" 'BEGIN { printf "%.2f", (b > 0 ? a / b : 0) }'; }
 
 # both COMMAND: on a fresh etcd and a fresh store in turn, round by round
 both() {
