@@ -240,6 +240,8 @@ impl TestNode {
         let pki = self.root.at("/etc/kubernetes/pki");
         Command::new(peer("etcdctl"))
             .arg(format!("--endpoints={}", self.etcd_url))
+            // Long enough for a busy machine; nothing here fails by being slow.
+            .args(["--command-timeout=60s", "--dial-timeout=60s"])
             .arg(format!("--cacert={}", pki.join("etcd/ca.crt").display()))
             .arg(format!("--cert={}", pki.join("apiserver-etcd-client.crt").display()))
             .arg(format!("--key={}", pki.join("apiserver-etcd-client.key").display()))
@@ -299,7 +301,11 @@ impl Seen {
             modified: (meta.mtime(), meta.mtime_nsec()),
             changed: (meta.ctime(), meta.ctime_nsec()),
             attributes: attributes(path),
-            bytes: if meta.is_file() { fs::read(path).unwrap() } else { Vec::new() },
+            bytes: if meta.is_file() {
+                fs::read(path).unwrap()
+            } else {
+                Vec::new()
+            },
         }
     }
 }

@@ -14,7 +14,10 @@ fn states(said: &Said) -> BTreeMap<String, String> {
     let checks = with_checks.unwrap_or_else(|| panic!("no checks were told: {:#?}", said.events));
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let checks = checks["checks"].as_array().unwrap();
-    checks.iter().map(|check| (text(&check["name"]), text(&check["state"]))).collect()
+    checks
+        .iter()
+        .map(|check| (text(&check["name"]), text(&check["state"])))
+        .collect()
 }
 
 struct Provoked {
@@ -39,7 +42,11 @@ impl Provoked {
         let first = installed.last()["name"].as_str().unwrap();
         assert_eq!(states[first], "no", "{what}: {first}");
         assert_eq!(self.sh(PICTURE), before, "{what}: the node was touched");
-        let all: Vec<_> = states.iter().filter(|(_, state)| *state == "no").map(|(name, _)| name.as_str()).collect();
+        let all: Vec<_> = states
+            .iter()
+            .filter(|(_, state)| *state == "no")
+            .map(|(name, _)| name.as_str())
+            .collect();
         println!("{what}: exit 4, {}", all.join(" "));
     }
 
@@ -53,7 +60,10 @@ impl Provoked {
 
     fn good(&self) {
         let states = states(&self.bench.run(&["plan", "store"]).expect(0));
-        assert!(states.values().all(|state| state == "ok" || state == "warning"), "{states:#?}");
+        assert!(
+            states.values().all(|state| state == "ok" || state == "warning"),
+            "{states:#?}"
+        );
     }
 }
 
@@ -115,7 +125,10 @@ fn checks_are_provoked_in_one_boot() {
     node.sh("cp -a /etc/kubernetes/pki/etcd /root/etcd-pki");
     node.sh(&certificate(10, "DNS:node1"));
     node.refused("a certificate that is not for 127.0.0.1", &["etcd-server"]);
-    node.sh(&certificate(10, "DNS:node1,DNS:localhost,IP:127.0.0.1,IP:::1,IP:10.0.0.10"));
+    node.sh(&certificate(
+        10,
+        "DNS:node1,DNS:localhost,IP:127.0.0.1,IP:::1,IP:10.0.0.10",
+    ));
     node.warned("a certificate that ends in ten days", "etcd-server");
     node.sh("cp -a /root/etcd-pki/server.crt /etc/kubernetes/pki/etcd/server.crt");
 
