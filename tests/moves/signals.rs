@@ -72,7 +72,9 @@ fn without_a_terminal(bench: &Bench) {
         let mut run = bench.spawn(&[verb, "store"]);
         read_up_to(&mut run, place);
         match how {
-            Lost::Killed => drop(run.kill()),
+            Lost::Killed => {
+                run.kill();
+            }
             Lost::Hangup => run.signal(Signal::HUP),
             // The reader goes; what is written from now on reaches nobody.
             Lost::Pipe => drop(run.child.stdout.take()),
