@@ -72,7 +72,9 @@ fn check_names_the_place_of_every_damage() {
         (&Value::from(true), &Value::from(200), &Value::from(201))
     );
     let bytes = std::fs::read(&path).expect("readable");
-    let places: Vec<usize> = ["<value 050>", "<value 120>"].map(|value| place_of(&bytes, value.as_bytes())).into();
+    let places: Vec<usize> = ["<value 050>", "<value 120>"]
+        .map(|value| place_of(&bytes, value.as_bytes()))
+        .into();
     let mut damaged = bytes.clone();
     damaged[places[0]] ^= 1;
     std::fs::write(&path, &damaged).expect("writable");
@@ -87,8 +89,15 @@ fn check_names_the_place_of_every_damage() {
         digits[..end].parse().expect("a number")
     };
     let place = places[0] as u64;
-    assert!(offset <= place && place - offset < 1000, "byte {place} was flipped, {offset} is named");
-    assert_eq!(std::fs::read(&path).expect("readable"), damaged, "a check changes nothing");
+    assert!(
+        offset <= place && place - offset < 1000,
+        "byte {place} was flipped, {offset} is named"
+    );
+    assert_eq!(
+        std::fs::read(&path).expect("readable"),
+        damaged,
+        "a check changes nothing"
+    );
 }
 
 #[test]
@@ -110,7 +119,11 @@ fn a_file_that_is_served_or_is_none_is_refused_by_every_verb() {
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(4), "{verb:?}: {told}");
         assert!(told.contains("in use by another process"), "{verb:?}: {told}");
-        assert_eq!(run(verb, &folder.path().join("none")).status.code(), Some(4), "{verb:?}");
+        assert_eq!(
+            run(verb, &folder.path().join("none")).status.code(),
+            Some(4),
+            "{verb:?}"
+        );
         assert_eq!(run(verb, &noise).status.code(), Some(3), "{verb:?}");
     }
     drop(held);
@@ -133,12 +146,21 @@ fn dump_holds_every_version_that_is_kept() {
     let output = run(&["dump"], &path);
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).expect("UTF-8");
-    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!((&lines[0]["type"], &lines[0]["clusterId"]), (&"store".into(), &"abc".into()));
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(
+        (&lines[0]["type"], &lines[0]["clusterId"]),
+        (&"store".into(), &"abc".into())
+    );
     let told: Vec<(&str, i64, &str)> = lines[1..]
         .iter()
         .map(|line| {
-            let (kind, key) = (line["type"].as_str().expect("a type"), line["key"].as_str().expect("a key"));
+            let (kind, key) = (
+                line["type"].as_str().expect("a type"),
+                line["key"].as_str().expect("a key"),
+            );
             (key, line["revision"].as_i64().expect("a revision"), kind)
         })
         .collect();
@@ -171,10 +193,16 @@ fn compact_gives_space_back_and_is_done_once() {
     });
     let before = std::fs::read(&path).map(|bytes| bytes.len()).expect("readable");
     let first = event(&["compact"], &path, 0);
-    assert_eq!((&first["changed"], &first["compactRevision"]), (&true.into(), &121.into()));
+    assert_eq!(
+        (&first["changed"], &first["compactRevision"]),
+        (&true.into(), &121.into())
+    );
     let (was, is) = (first["allocatedBytesBefore"].as_u64(), first["allocatedBytes"].as_u64());
     println!("{before} bytes long, {was:?} on disk before, {is:?} after");
-    assert!(was.expect("a number") > 120 << 20 && is.expect("a number") < 60 << 20, "{first}");
+    assert!(
+        was.expect("a number") > 120 << 20 && is.expect("a number") < 60 << 20,
+        "{first}"
+    );
     let checked = event(&["check"], &path, 0);
     assert_eq!((&checked["sound"], &checked["keys"]), (&true.into(), &1.into()));
     assert_eq!(event(&["compact"], &path, 0)["changed"], false);
@@ -190,7 +218,14 @@ fn extract_prints_json_whole_and_names_the_rest() {
     let metadata = b"\x0a\x03web\x1a\x04shop\x2a\x03u-1";
     let object = [&[0x0a, metadata.len() as u8], &metadata[..]].concat();
     let kind = b"\x0a\x07apps/v1\x12\x0aDeployment";
-    let envelope = [&b"k8s\0\x0a"[..], &[kind.len() as u8], kind, &[0x12, object.len() as u8], &object].concat();
+    let envelope = [
+        &b"k8s\0\x0a"[..],
+        &[kind.len() as u8],
+        kind,
+        &[0x12, object.len() as u8],
+        &object,
+    ]
+    .concat();
     let (_folder, path) = made(|store| {
         put(store, "/registry/deployments/shop/web", envelope);
         put(
@@ -198,25 +233,35 @@ fn extract_prints_json_whole_and_names_the_rest() {
             "/registry/example.com/crons/shop/nightly",
             r#"{"apiVersion":"example.com/v1","kind":"Cron","spec":{"enabled":"on","at":"0123"}}"#,
         );
-        put(store, "/registry/secrets/shop/token", &b"k8s:enc:aescbc:v1:key1:\x01\x02"[..]);
+        put(
+            store,
+            "/registry/secrets/shop/token",
+            &b"k8s:enc:aescbc:v1:key1:\x01\x02"[..],
+        );
         put(store, "/registry/secrets/other/token", "{}");
     });
     let output = run(&["extract", "-n", "shop", "-o", "yaml"], &path);
-    let (text, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (text, told) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
     assert_eq!(output.status.code(), Some(0), "{told}");
     for line in [
         "# /registry/deployments/shop/web: Deployment of apps/v1, stored as protobuf: not printed whole",
         "# name web, uid u-1",
         "# /registry/example.com/crons/shop/nightly",
-        "apiVersion: example.com/v1",
-        "  at: '0123'",
-        "  enabled: 'on'",
+        "  \"apiVersion\": \"example.com/v1\"",
+        "    \"at\": \"0123\"",
+        "    \"enabled\": \"on\"",
         "# /registry/secrets/shop/token: encrypted with aescbc:v1:key1",
     ] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
     assert!(!text.contains("other"), "{text}");
-    assert!(told.contains("1 of 3 objects are not printed whole") && told.contains("1 of 3 objects are encrypted"), "{told}");
+    assert!(
+        told.contains("1 of 3 objects are not printed whole") && told.contains("1 of 3 objects are encrypted"),
+        "{told}"
+    );
     assert_eq!(run(&["extract", "-n", "none"], &path).status.code(), Some(4));
 }
 
@@ -228,14 +273,21 @@ fn the_hash_of_a_closed_file_is_etcds() {
     let port = free_port();
     let path = folder.path().join("store.qks");
     let mut command = Command::new(program("quantykube-store"));
-    command.arg("--data").arg(&path).args(["--listen", &format!("127.0.0.1:{port}")]);
+    command
+        .arg("--data")
+        .arg(&path)
+        .args(["--listen", &format!("127.0.0.1:{port}")]);
     let mut store = Server::start(&mut command, &folder.path().join("store.log"));
     store.wait_for_port(port, Duration::from_secs(30));
     let etcdctl = |port: u16, arguments: &[&str]| -> String {
         let mut command = Command::new(peer("etcdctl"));
         command.arg(format!("--endpoints=127.0.0.1:{port}")).args(arguments);
         let output = command.output().expect("etcdctl runs");
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).expect("UTF-8")
     };
     let mut hashes = Vec::new();
@@ -260,10 +312,24 @@ fn the_hash_of_a_closed_file_is_etcds() {
         .expect("etcdutl runs");
     let of_etcd: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     hashes.push(of_etcd["hash"].as_u64().expect("a hash"));
-    assert!(hashes.iter().all(|hash| *hash == hashes[0]), "etcd, store, closed store, closed etcd: {hashes:?}");
-    assert_eq!((&closed["hashRevision"], &closed["compactRevision"]), (&9.into(), &5.into()));
+    assert!(
+        hashes.iter().all(|hash| *hash == hashes[0]),
+        "etcd, store, closed store, closed etcd: {hashes:?}"
+    );
+    assert_eq!(
+        (&closed["hashRevision"], &closed["compactRevision"]),
+        (&9.into(), &5.into())
+    );
     let earlier = event(&["hashkv", "--rev", "6"], &path, 0);
     assert_ne!(earlier["hash"], closed["hash"]);
-    assert_eq!(run(&["hashkv", "--rev", "3"], &path).status.code(), Some(4), "compacted");
-    assert_eq!(run(&["hashkv", "--rev", "99"], &path).status.code(), Some(4), "not there yet");
+    assert_eq!(
+        run(&["hashkv", "--rev", "3"], &path).status.code(),
+        Some(4),
+        "compacted"
+    );
+    assert_eq!(
+        run(&["hashkv", "--rev", "99"], &path).status.code(),
+        Some(4),
+        "not there yet"
+    );
 }

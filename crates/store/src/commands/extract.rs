@@ -15,8 +15,8 @@ use super::{failure, look, printed};
 
 /// Print the Kubernetes objects of a namespace out of a closed store file
 ///
-/// Objects that the API server stored as JSON (custom resources) are printed whole, as YAML documents that `kubectl apply`
-/// takes. Those it stored as protobuf (all kinds of its own) are named with their kind, uid and labels in comments:
+/// Objects that the API server stored as JSON (custom resources) are printed whole, as YAML documents (in its
+/// flow style, which is JSON) that `kubectl apply` takes. Those it stored as protobuf (all kinds of its own) are named with their kind, uid and labels in comments:
 /// printing them whole needs the schema of each kind, which the store does not have. Start the store on a copy of the file
 /// with an API server before it, and ask that with kubectl. Encrypted objects are named with the key they need.
 #[derive(Debug, clap::Args)]
@@ -148,8 +148,13 @@ fn yaml(out: &mut impl Write, key: &str, value: &[u8], counts: &mut Counts) -> s
     match objects::read(value) {
         Object::Json(object) => {
             counts.whole += 1;
-            let text = yaml_serde::to_string(&object).map_err(std::io::Error::other)?;
-            write!(out, "---\n# {key}\n{text}")
+            let mut text = serde_json::to_string_pretty(&object).map_err(std::io::Error::other)?;
+            // JSON is YAML, and unlike plain words its strings stay strings for every reader ("on", "0123"). Only these
+            // characters are folded inside YAML's quotes.
+            for (folded, escape) in [('\u{85}', "\\u0085"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")] {
+                text = text.replace(folded, escape);
+            }
+            writeln!(out, "---\n# {key}\n{text}")
         }
         Object::Protobuf {
             api_version,

@@ -80,6 +80,7 @@ fn failure(path: &Path, error: Error) -> Failure {
             "file-locked",
             "a quantykube-store serves it: stop that, or ask it with etcdctl",
         ),
+        Error::Foreign { .. } => (Exit::NotVerified, "not-a-store", "give the file that --data names"),
         Error::Newer { .. } => (Exit::NeedsNewer, "file-newer", "use the quantykube-store that wrote it"),
         Error::NoSpace { .. } => (Exit::NoSpace, "no-space", "make room on the disk"),
         Error::Damaged { .. } => (
