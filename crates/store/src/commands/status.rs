@@ -25,8 +25,8 @@ pub struct Args {
 /// Prints.
 pub fn run(args: &Args, reporter: &Reporter) -> Result<(), Failure> {
     let path = &args.file;
-    let imported = quantykube_store_file::imported_at(path).map_err(|error| failure(path, error))?;
     let store = look(path)?;
+    let imported = quantykube_store_file::imported_at(path).map_err(|error| failure(path, error))?;
     let identity = store.identity();
     let untouched = store.untouched_import().is_some();
     let state = over(store);
