@@ -323,6 +323,9 @@ mod tests {
             jobs: None,
             templates: None,
             sign: None,
+            base: None,
+            dry_run: false,
+            check_reproducible: false,
         };
         Loader {
             base: "base".into(),

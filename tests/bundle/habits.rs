@@ -123,8 +123,17 @@ fn every_command_has_a_page_with_its_options() {
 fn a_result_that_is_lost_fails() {
     let run = |shell: &str| {
         let program = quantykube_tests::program("quantykube-bundle");
-        let output = Command::new("sh").arg("-c").arg(shell).arg("sh").arg(program).output().unwrap();
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        let output = Command::new("sh")
+            .arg("-c")
+            .arg(shell)
+            .arg("sh")
+            .arg(program)
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
     };
     for json in ["", "--json"] {
         let (code, said) = run(&format!("\"$1\" {json} schema"));

@@ -181,7 +181,9 @@ fn out_line(text: &str) {
         && error.kind() != std::io::ErrorKind::BrokenPipe
         && !LOST.swap(true, Ordering::Relaxed)
     {
-        err_line(&format!("error: what was said is lost, standard output takes nothing: {error}"));
+        err_line(&format!(
+            "error: what was said is lost, standard output takes nothing: {error}"
+        ));
     }
 }
 

@@ -220,7 +220,8 @@ mod tests {
 
     #[test]
     fn each_fault_has_its_level() {
-        let cases: [(&dyn Fn(&mut State), Level, &str); 11] = [
+        type Change = dyn Fn(&mut State);
+        let cases: [(&Change, Level, &str); 11] = [
             (
                 &|s| s.manifest = Ok(Some("https://127.0.0.1:2379".into())),
                 Level::Critical,
