@@ -29,7 +29,12 @@ fn main() -> ExitCode {
     let result = command.and_then(|command| match &inside {
         Some(shared) => run(&context, go_on(&context, shared, command)?),
         // A move must not end with the terminal that it was typed at.
-        None if command.is_move() => unit::follow(&context),
+        None if command.is_move() => {
+            if let Command::InstallStore { meant } = &command {
+                commands::bundle::prove_before_start(&context, meant)?;
+            }
+            unit::follow(&context)
+        }
         None => run(&context, command),
     });
     let exit = result.unwrap_or_else(|failure| context.reporter.failure(&failure));

@@ -71,7 +71,7 @@ fn every_size_gives_the_same_bytes_back() {
     for (round, size) in sizes.into_iter().enumerate() {
         let folder = format!("p{round}");
         let parts = split(&bench, size, &folder);
-        assert_eq!(parts.is_empty(), false, "size {size}");
+        assert!(!parts.is_empty(), "size {size}");
         for part in &parts {
             let length = fs::metadata(part).unwrap().len() as usize;
             assert!(

@@ -191,14 +191,17 @@ impl Bench {
 
     /// The etcd that the one running API server was started with.
     pub fn serves_from(&self) -> String {
+        self.is_served_from().expect("one API server runs")
+    }
+
+    /// The same; none where there is no API server, more than one, or one whose command line does not stand yet.
+    pub fn is_served_from(&self) -> Option<String> {
         let pids = self.node.processes("kube-apiserver");
-        let [pid] = pids.as_slice() else {
-            panic!("{} API servers run", pids.len())
-        };
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
-        let line = String::from_utf8(line).unwrap();
-        let flag = line.split('\0').find_map(|item| item.strip_prefix("--etcd-servers="));
-        flag.unwrap().to_owned()
+        let [pid] = pids.as_slice() else { return None };
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let line = String::from_utf8(line).ok()?;
+        let flag = line.split('\0').find_map(|item| item.strip_prefix("--etcd-servers="))?;
+        Some(flag.to_owned())
     }
 
     /// Whether a unit is running.

@@ -36,12 +36,7 @@ async fn unknown(server: &Running, path: &'static str) -> (Code, String) {
 fn unknown_methods_and_health() {
     let (etcd, store) = pair(&[]);
     block_on(async {
-        // The first is what Kubernetes 1.37 asks for first, and falls back by this very code.
-        for path in [
-            "/etcdserverpb.KV/RangeStream",
-            "/etcdserverpb.KV/Nonsense",
-            "/nonsense.Nonsense/Do",
-        ] {
+        for path in ["/etcdserverpb.KV/Nonsense", "/nonsense.Nonsense/Do"] {
             assert_eq!(unknown(&store, path).await, unknown(&etcd, path).await, "{path}");
         }
         let mut answers = Vec::new();

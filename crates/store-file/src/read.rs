@@ -184,7 +184,7 @@ mod tests {
         let orders: [Vec<u8>; 4] = [
             (0..60).collect(),
             (0..60).rev().collect(),
-            (0..60).map(|n| n * 7 % 60).collect(),
+            (0..60_u32).map(|n| (n * 7 % 60) as u8).collect(),
             vec![5, 5, 59, 0, 5],
         ];
         for order in &orders {

@@ -71,6 +71,18 @@ pub fn verify(context: &Context, given: Option<&Path>, meant: &Meant) -> Result<
     }
 }
 
+/// Where a key is trusted, systemd starts no program of a folder before that folder is proven: a move's unit is started from
+/// the bundle. Without a key, and where this program stands in no bundle, there is nothing to prove here.
+///
+/// # Errors
+/// As [`verify`].
+pub fn prove_before_start(context: &Context, meant: &Meant) -> Result<(), Failure> {
+    if trust::keys(&context.root, meant.key.as_ref())?.is_empty() || own_folder().is_err() {
+        return Ok(());
+    }
+    verify(context, None, meant).map(|_| ())
+}
+
 /// The folder of this program, where it is a bundle's.
 fn own_folder() -> Result<PathBuf, Failure> {
     let program = std::env::current_exe().map_err(|error| {
