@@ -44,6 +44,8 @@ pub fn watch(context: &Context) -> Result<Exit, Failure> {
         // The watch is set before the look: what changes in between is seen by one of the two.
         let mut wait = LOOK_EVERY;
         match look(&context.root, system) {
+            // A move that is open may end at any moment, and nothing in the watched folder tells so.
+            Ok(Look::Quiet) if watched.is_none() || is_open(context, system) => wait = SOON,
             Ok(Look::Quiet) => {}
             Ok(Look::Later) => wait = SOON,
             Ok(Look::Taken(incident, flags)) => {
@@ -76,6 +78,10 @@ pub fn watch(context: &Context) -> Result<Exit, Failure> {
             None => std::thread::sleep(wait),
         }
     }
+}
+
+fn is_open(context: &Context, system: &dyn System) -> bool {
+    matches!(context.root.journals().open_move(system), Ok(Some(_)))
 }
 
 /// Keeps the watch on the folder that the journals name.
