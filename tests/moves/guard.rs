@@ -78,6 +78,8 @@ fn a_manifest_that_names_the_other_side_never_serves() {
     wait_until("an API server runs on etcd", || {
         bench.is_served_from().as_deref() == Some(ETCD)
     });
+    // One that has just begun would be gone before the guard looks: the kubelet, too, asks it to end.
+    bench.node.api_ready(LONG);
     bench.node.run(&["systemctl", "start", "quantykube-guard"]);
     wait_until("it has ended", || bench.node.processes("kube-apiserver").is_empty());
     assert_eq!(incident(&bench)["terminated"].as_array().unwrap().len(), 1);

@@ -91,7 +91,7 @@ fn checks_are_provoked_in_one_boot() {
 
     // A real kubeadm that tries to join what does not answer.
     let mut kubeadm = node.bench.node.spawn(&[
-        "/opt/kubernetes/bin/kubeadm",
+        "kubeadm",
         "join",
         "127.0.0.1:1",
         "--token=abcdef.0123456789abcdef",

@@ -43,7 +43,7 @@ struct Rehearsed {
 /// Rehearses on a node of which every check said yes.
 pub fn run(context: &Context, bundle: &Bundle, node: &Ready) -> Result<Exit, Failure> {
     let begun = Instant::now();
-    let folder = Folder::make(&context.root)?;
+    let mut folder = None;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -58,12 +58,16 @@ pub fn run(context: &Context, bundle: &Bundle, node: &Ready) -> Result<Exit, Fai
                 format!("{} came before the rehearsal was over; nothing was left behind", name?),
             )
             .hint("run the same command again")),
-            rehearsed = rehearse(context, bundle, node, &folder) => rehearsed,
+            // The folder is made here: a signal is heard from before there is anything to leave behind.
+            rehearsed = async {
+                let folder = folder.insert(Folder::make(&context.root)?);
+                rehearse(context, bundle, node, folder).await
+            } => rehearsed,
         }
     });
     // Waits for the writing thread, where the copy was given up.
     drop(runtime);
-    folder.remove()?;
+    folder.map_or(Ok(()), Folder::remove)?;
     let rehearsed = rehearsed?;
     tell(context, &rehearsed, begun.elapsed());
     Ok(Exit::Done)
