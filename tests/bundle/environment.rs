@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::workbench::{AMD64, OWN, Ran, Workbench, bytes, elf, tree};
+use crate::workbench::{AMD64, OWN, Ran, Workbench, bytes, elf, tree, unshared};
 
 const FOLDER: &str = "quantykube-0.1.0-linux-amd64";
 
@@ -21,22 +21,6 @@ fn sh(bench: &Workbench, script: &str) -> Ran {
         .current_dir(bench.path(""))
         .output();
     run.unwrap().into()
-}
-
-/// Runs a script as root of namespaces of its own. `None`, said loudly, where this machine does not let us.
-fn unshared(bench: &Workbench, test: &str, namespaces: &[&str], script: &str) -> Option<Ran> {
-    let run = Command::new("unshare")
-        .args(namespaces)
-        .args(["--map-root-user", "sh", "-c", script])
-        .current_dir(bench.path(""))
-        .output()
-        .unwrap();
-    let ran = Ran::from(run);
-    if ran.code == Some(99) || ran.err.contains("unshare:") {
-        quantykube_tests::skipped(test, ran.err.trim());
-        return None;
-    }
-    Some(ran)
 }
 
 #[test]

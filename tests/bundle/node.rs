@@ -1,9 +1,8 @@
 //! What the node-runner takes and refuses, with the trusted keys of a node of its own: an empty `/etc` in a namespace.
 
 use std::fs;
-use std::process::Command;
 
-use crate::workbench::{OWN, Ran, Workbench};
+use crate::workbench::{OWN, Ran, Workbench, unshared};
 
 const TOP: &str = "quantykube-0.1.0-linux-amd64";
 
@@ -35,17 +34,7 @@ fn on_a_node(bench: &Workbench, test: &str, keys: &[&str], script: &str) -> Opti
         .map(|key| format!("cp {key}.pub /etc/quantykube/trusted-keys/\n"))
         .collect();
     let script = format!("mount -t tmpfs none /etc || exit 99\nmkdir -p /etc/quantykube/trusted-keys\n{keys}{script}");
-    let run = Command::new("unshare")
-        .args(["--mount", "--map-root-user", "sh", "-c", &script])
-        .current_dir(bench.path(""))
-        .output()
-        .unwrap();
-    let ran = Ran::from(run);
-    if ran.code == Some(99) || ran.err.contains("unshare:") {
-        quantykube_tests::skipped(test, ran.err.trim());
-        return None;
-    }
-    Some(ran)
+    unshared(bench, test, &["--mount"], &script)
 }
 
 #[test]

@@ -1,9 +1,7 @@
 //! File systems that are too small: exit code 5, and nothing left.
 
-use std::process::Command;
-
 use crate::raw::{self, named};
-use crate::workbench::{OWN, Ran, Workbench};
+use crate::workbench::{OWN, Ran, Workbench, unshared};
 
 /// Runs `script` beside a file system of `size` mounted on `small`, in a namespace of its own; it ends by listing what
 /// is left there. `None`, said loudly, where this machine does not let us mount.
@@ -12,17 +10,7 @@ fn on_a_small_disk(bench: &Workbench, test: &str, size: &str, script: &str) -> O
     let script = format!(
         "mount -t tmpfs -o size={size} none small || exit 99\n{script}\ncode=$?; echo left: $(ls -A small); exit $code"
     );
-    let run = Command::new("unshare")
-        .args(["--mount", "--map-root-user", "sh", "-c", &script])
-        .current_dir(bench.path(""))
-        .output()
-        .unwrap();
-    let ran = Ran::from(run);
-    if ran.code == Some(99) || ran.err.contains("unshare:") {
-        quantykube_tests::skipped(test, ran.err.trim());
-        return None;
-    }
-    Some(ran)
+    unshared(bench, test, &["--mount"], &script)
 }
 
 #[test]

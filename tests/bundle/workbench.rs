@@ -188,3 +188,20 @@ pub fn elf(machine: u16, dynamic: bool, length: usize, seed: u64) -> Vec<u8> {
     file.extend(bytes(length, seed));
     file
 }
+
+/// Runs a script as root of namespaces of its own. `None`, said loudly, where this machine does not let us; a script says so
+/// with exit code 99.
+pub fn unshared(bench: &Workbench, test: &str, namespaces: &[&str], script: &str) -> Option<Ran> {
+    let run = Command::new("unshare")
+        .args(namespaces)
+        .args(["--map-root-user", "sh", "-c", script])
+        .current_dir(bench.path(""))
+        .output()
+        .unwrap();
+    let ran = Ran::from(run);
+    if ran.code == Some(99) || ran.err.contains("unshare:") {
+        quantykube_tests::skipped(test, ran.err.trim());
+        return None;
+    }
+    Some(ran)
+}
