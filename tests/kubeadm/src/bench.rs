@@ -210,6 +210,21 @@ impl Bench {
         answer[0]["HashKV"]["hash"].clone()
     }
 
+    /// The revision that etcd was last compacted at.
+    pub fn compacted_at(&self) -> i64 {
+        let text = self.etcdctl(ETCD, "endpoint hashkv --write-out=json");
+        let answer: Value = serde_json::from_str(&text).expect("etcdctl prints JSON");
+        answer[0]["HashKV"]["compact_revision"].as_i64().expect("a revision")
+    }
+
+    /// The revision and the keys of the store file that the last undo has put aside.
+    pub fn closed_store(&self) -> (i64, Keys) {
+        let text = self.vm.sh(
+            "$(ls -d /usr/local/lib/quantykube/*/quantykube-store) dump --live \"$(ls -t /var/lib/quantykube/store/store-*.qks | head -n 1)\"",
+        );
+        keys::parse_dump(&text)
+    }
+
     /// What the API server shows of the filled kinds: by list and name, each object as it came.
     pub fn objects(&self) -> BTreeMap<String, Value> {
         let mut urls = String::new();
