@@ -369,7 +369,10 @@ fn bug_29_compaction_after_one_that_was_given_up(kind: Kind) {
         assert!(under_way > 0, "{kind:?}: no compaction was given up under way");
         let head = written(&mut clients, "last", "x").await;
         compacted(&mut clients, head, true).await.expect("a compaction");
-        assert!(is_compacted(&mut clients, head - 1).await, "{kind:?}: the last one is done");
+        assert!(
+            is_compacted(&mut clients, head - 1).await,
+            "{kind:?}: the last one is done"
+        );
     });
 }
 
@@ -379,8 +382,13 @@ async fn is_compacted(clients: &mut Clients, revision: i64) -> bool {
         revision,
         ..range("last", "")
     };
-    let Err(refused) = clients.kv.range(request).await else { return false };
-    assert_eq!(refused.message(), "etcdserver: mvcc: required revision has been compacted");
+    let Err(refused) = clients.kv.range(request).await else {
+        return false;
+    };
+    assert_eq!(
+        refused.message(),
+        "etcdserver: mvcc: required revision has been compacted"
+    );
     true
 }
 

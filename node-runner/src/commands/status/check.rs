@@ -67,8 +67,12 @@ pub fn judge(state: &State) -> Judged {
         Some(open) => found.push((
             Level::Warning,
             format!(
-                "the move {} is open, {} of {} steps done",
+                "the move {} is {}, {} of {} steps done",
                 open.id,
+                match state.under_way {
+                    Ok(true) => "under way",
+                    _ => "open",
+                },
                 open.done,
                 open.plan.steps.len()
             ),
@@ -186,6 +190,7 @@ mod tests {
             since: Some(NOW - 1000),
             journals: Vec::new(),
             open: None,
+            under_way: Ok(false),
             manifest: Ok(Some("https://127.0.0.1:2479".to_owned())),
             etcd: server("https://127.0.0.1:2379", 10),
             store: server("https://127.0.0.1:2479", 20),

@@ -15,6 +15,7 @@ use crate::guard::{self, Incident};
 use crate::moves::store::NAME;
 use crate::moves::undo_store::Installed;
 use crate::moves::{etcd_servers, places};
+use crate::unit;
 
 /// Where the cluster's data lives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
@@ -47,6 +48,8 @@ pub struct State {
     pub journals: Vec<Summary>,
     /// The one that is neither done nor put back.
     pub open: Option<Summary>,
+    /// Whether the unit of a move runs now, so that the open one goes on by itself.
+    pub under_way: Known<bool>,
     /// The etcd that the API server's manifest names; `None` where there is no manifest.
     pub manifest: Known<Option<String>>,
     /// etcd.
@@ -170,6 +173,7 @@ pub fn look(root: &Root, system: &dyn System, journals: &Journals) -> Result<Sta
                         .is_some_and(|last| matches!(last.status, Status::Open { .. }))
             })
             .map(|installed| ask(installed.store)),
+        under_way: unit::is_under_way().map_err(|error| chain(&error)),
         store_runs: system
             .unit(places::STORE_UNIT)
             .map(|unit| unit.active)

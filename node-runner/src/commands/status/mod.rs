@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::commands::told::{self, utc};
 use crate::commands::{Context, version::VERSION};
+use crate::unit::NAME as UNIT;
 use check::{Judged, Level, judge};
 use look::{Certificate, Server, Side, State, look};
 
@@ -128,6 +129,13 @@ fn open_move(state: &State) -> String {
             open.done,
             open.plan.steps.len()
         ),
+        Some(open) if state.under_way == Ok(true) => format!(
+            "open move: {}, {} of {} steps done, under way now: it goes on by itself\n\
+             hint: journalctl -f -u {UNIT} shows each step",
+            open.id,
+            open.done,
+            open.plan.steps.len()
+        ),
         Some(open) => format!(
             "open move: {}, {} of {} steps done\nhint: quantykube resume goes on, quantykube undo store puts back",
             open.id,
@@ -171,6 +179,7 @@ fn value(state: &State, judged: &Judged) -> Value {
             "error": c.ends.as_ref().err(),
         })).collect::<Vec<_>>(),
         "openMove": state.open.as_ref().map(|open| open.id.clone()),
+        "underWay": state.under_way.as_ref().ok(),
         "needsPerson": state.open.as_ref().is_some_and(|open| open.stuck),
         "journals": state.journals.iter().map(told::value).collect::<Vec<_>>(),
         "check": {
