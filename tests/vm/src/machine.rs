@@ -132,6 +132,11 @@ impl Vm {
             );
             std::thread::sleep(Duration::from_millis(50));
         }
+        // Beside other tests it takes no more than its share.
+        if let Ok(nice) = std::env::var("QUANTYKUBE_VM_NICE") {
+            let path = format!("/proc/{}/autogroup", qemu.id());
+            fs::write(&path, nice).unwrap_or_else(|err| panic!("cannot write {path}: {err}"));
+        }
         let agent = RefCell::new(Agent::connect(&self.folder.join("agent")));
         self.power = Some(Power {
             qemu,
