@@ -9,6 +9,7 @@ use quantykube_bundle_format::PublicKey;
 
 use crate::commands::bundle::Meant;
 use crate::commands::{kubeadm_config, migrate};
+use crate::moves::store::READY_TIMEOUT_S;
 use crate::unit::Shared;
 
 /// Moves this node's cluster from etcd onto QuantyKube's store, and back.
@@ -55,12 +56,16 @@ enum Verb {
         what: Move,
         #[command(flatten)]
         meant: Which,
+        #[command(flatten)]
+        patience: Patience,
     },
     /// Bring the node back: an open move is put back, a finished one is undone. Needs no bundle and no API server.
     Undo {
         /// What is brought back.
         #[arg(value_name = "MOVE")]
         what: Move,
+        #[command(flatten)]
+        patience: Patience,
     },
     /// Go on with an open move in the direction it has.
     Resume {
@@ -165,6 +170,14 @@ enum Guard {
     Watch,
 }
 
+/// How long a move waits.
+#[derive(Clone, Copy, Debug, clap::Args)]
+struct Patience {
+    /// How long the API server may take until it is ready; then the move goes back, as far as it can. Slow nodes need more.
+    #[arg(long, value_name = "SECONDS", default_value_t = READY_TIMEOUT_S, value_parser = clap::value_parser!(u32).range(10..=7200))]
+    ready_timeout: u32,
+}
+
 /// Which bundle is meant, and whose.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Which {
@@ -251,9 +264,14 @@ pub enum Command {
     InstallStore {
         /// The id and key of the bundle.
         meant: Meant,
+        /// How long the API server may take until it is ready, in seconds.
+        ready_s: u32,
     },
     /// Back into etcd.
-    UndoStore,
+    UndoStore {
+        /// How long the API server may take until it is ready, in seconds.
+        ready_s: u32,
+    },
     /// Go on.
     Resume,
     /// In the move's unit: become what was typed.
@@ -321,7 +339,7 @@ impl Command {
     pub fn is_move(&self) -> bool {
         matches!(
             self,
-            Command::InstallStore { .. } | Command::UndoStore | Command::Resume
+            Command::InstallStore { .. } | Command::UndoStore { .. } | Command::Resume
         )
     }
 }
@@ -405,8 +423,17 @@ fn check(verb: Verb) -> Result<Command, Failure> {
         Verb::Install {
             what: Move::Store,
             meant,
-        } => Command::InstallStore { meant: meant.check()? },
-        Verb::Undo { what: Move::Store } => Command::UndoStore,
+            patience,
+        } => Command::InstallStore {
+            meant: meant.check()?,
+            ready_s: patience.ready_timeout,
+        },
+        Verb::Undo {
+            what: Move::Store,
+            patience,
+        } => Command::UndoStore {
+            ready_s: patience.ready_timeout,
+        },
         Verb::Resume { boot: false } => Command::Resume,
         Verb::Resume { boot: true } => Command::ResumeAtBoot,
         Verb::InUnit { folder } => Command::InUnit(Shared::at(folder)),
@@ -486,8 +513,17 @@ mod tests {
     fn every_verb_of_a_plan_is_understood() {
         let typed = |line: &str| Typed::try_parse_from(line.split(' ')).map(|typed| check(typed.verb).unwrap());
         assert!(matches!(typed("q plan store"), Ok(Command::PlanStore { .. })));
-        assert!(matches!(typed("q --json undo store"), Ok(Command::UndoStore)));
-        assert!(matches!(typed("q undo store --json"), Ok(Command::UndoStore)));
+        assert!(matches!(
+            typed("q --json undo store"),
+            Ok(Command::UndoStore { ready_s: 300 })
+        ));
+        assert!(matches!(
+            typed("q undo store --json"),
+            Ok(Command::UndoStore { ready_s: 300 })
+        ));
+        let patient = typed("q install store --ready-timeout 900");
+        assert!(matches!(patient, Ok(Command::InstallStore { ready_s: 900, .. })));
+        assert!(typed("q install store --ready-timeout 5").is_err());
         assert!(matches!(typed("q verify"), Ok(Command::Verify { file: None, .. })));
         assert!(typed("q install runtime").is_err());
         assert!(typed("q plan store --undo --id 1").is_err());

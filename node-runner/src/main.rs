@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         Some(shared) => run(&context, go_on(&context, shared, command)?),
         // A move must not end with the terminal that it was typed at.
         None if command.is_move() => {
-            if let Command::InstallStore { meant } = &command {
+            if let Command::InstallStore { meant, .. } = &command {
                 commands::bundle::prove_before_start(&context, meant)?;
             }
             unit::follow(&context)
@@ -68,8 +68,8 @@ fn run(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::PlanStore { meant } => commands::plan::store(context, &meant),
         Command::RehearseStore { meant } => commands::plan::rehearse(context, &meant),
         Command::PlanUndoStore => commands::plan::undo_store(context),
-        Command::InstallStore { meant } => commands::install::run(context, &meant),
-        Command::UndoStore => commands::undo::run(context),
+        Command::InstallStore { meant, ready_s } => commands::install::run(context, &meant, ready_s),
+        Command::UndoStore { ready_s } => commands::undo::run(context, ready_s),
         Command::Resume => commands::resume::run(context),
         Command::InUnit(shared) => Err(unit::become_what_was_typed(&shared)),
         Command::RecoverAtBoot => commands::boot::recover(context),
