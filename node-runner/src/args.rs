@@ -141,6 +141,8 @@ enum Verb {
     GateStore {
         #[arg(long)]
         file: PathBuf,
+        #[command(flatten)]
+        server: Option<Etcd>,
     },
     /// Lift etcd's revision past the store's (for plans).
     #[command(hide = true)]
@@ -317,6 +319,8 @@ pub enum Command {
     GateStore {
         /// The store's file.
         file: PathBuf,
+        /// The store, which may run.
+        server: Option<Etcd>,
     },
     /// For plans: etcd's revision past the store's.
     RaiseRevision {
@@ -461,7 +465,7 @@ fn check(verb: Verb) -> Result<Command, Failure> {
         Verb::Guard { what: Guard::Release } => Command::GuardRelease,
         Verb::Guard { what: Guard::Watch } => Command::GuardWatch,
         Verb::EtcdQuiet { endpoint } => Command::EtcdQuiet { endpoint },
-        Verb::GateStore { file } => Command::GateStore { file },
+        Verb::GateStore { file, server } => Command::GateStore { file, server },
         Verb::RaiseRevision { etcd, store } => Command::RaiseRevision { etcd, store },
         Verb::CopyBack { etcd, file } => Command::CopyBack { etcd, file },
     })

@@ -85,7 +85,7 @@ fn run(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::GuardWatch => guard::watch(context),
         Command::GuardRelease => guard::release(context),
         Command::EtcdQuiet { endpoint } => commands::etcd_quiet::run(context, &endpoint),
-        Command::GateStore { file } => commands::gate_store::run(context, &file),
+        Command::GateStore { file, server } => commands::gate_store::run(context, &file, server.as_ref()),
         Command::RaiseRevision { etcd, store } => commands::raise_revision::run(context, &etcd, &store),
         Command::CopyBack { etcd, file } => commands::copy_back::run(context, &etcd, &file),
     }

@@ -190,7 +190,7 @@ pub fn plan(bundle: &Bundle, node: &Ready, ready_s: u32) -> Plan {
             "untouched",
             "From here on only a store that nobody has written to is given up",
             Op::Gate {
-                argv: runner.call("gate-store", vec![("file", places::STORE_FILE.to_owned())]),
+                argv: runner.call("gate-store", and(tls(&store, &node.client), "file", places::STORE_FILE)),
                 timeout_s: GATE_TIMEOUT_S,
             },
         ),
