@@ -43,6 +43,9 @@ use self::watch::{Hub, Outgoing, Pending, StreamId};
 /// What etcd reckons for a key's metadata when it compares a write with the quota.
 const QUOTA_KEY_BYTES: u64 = 256;
 
+/// The note in the file that says that the first compaction was one at 0.
+const COMPACTED_AT_ZERO: &str = "compacted at 0";
+
 /// What etcd reckons for a lease.
 const QUOTA_LEASE_BYTES: u64 = 64;
 
@@ -105,7 +108,7 @@ pub struct Mvcc {
     hub: Hub,
     deadlines: lease::Deadlines,
     alarms: alarm::Alarms,
-    /// etcd tells "never compacted" from "compacted at 0".
+    /// etcd tells "never compacted" from "compacted at 0", also after a restart.
     compacted_at_zero: bool,
     counts: Counts,
 }
@@ -119,10 +122,10 @@ impl Mvcc {
             queued: durable.seq,
             deadlines: lease::Deadlines::recover(&store.leases(), now),
             alarms: alarm::Alarms::decode(&store.note(alarm::NOTE).unwrap_or_default()),
+            compacted_at_zero: store.note(COMPACTED_AT_ZERO).is_some(),
             durable,
             pending: Vec::new(),
             hub: Hub::default(),
-            compacted_at_zero: false,
             counts: Counts::default(),
             limits,
             store,
@@ -295,6 +298,7 @@ impl Mvcc {
         }
         if request.revision == 0 {
             self.compacted_at_zero = true;
+            self.keep_note(COMPACTED_AT_ZERO, b"1")?;
             return Ok(Compaction::Done(self.queued));
         }
         // Watchers are owed every event up to here, with what was there before: they get it first.
@@ -381,8 +385,8 @@ impl Mvcc {
         }
     }
 
-    /// The first revision that can be read, in etcd's count: -1 before any compaction.
-    fn first(&self) -> i64 {
+    /// The compacted revision in etcd's count, the first that can be read: -1 before any compaction.
+    pub fn first(&self) -> i64 {
         match self.store.compacted() {
             0 if !self.compacted_at_zero => -1,
             compacted => compacted,
@@ -464,9 +468,13 @@ impl Mvcc {
         Ok(())
     }
 
-    /// Writes the alarms down. On a disk that is full to the last byte the alarm stands in memory alone.
     fn keep_alarms(&mut self) -> Result<(), Error> {
-        match self.store.put_note(alarm::NOTE, &self.alarms.encode()) {
+        self.keep_note(alarm::NOTE, &self.alarms.encode())
+    }
+
+    /// Writes down what stands in memory. On a disk that is full to the last byte it stands in memory alone.
+    fn keep_note(&mut self, name: &str, value: &[u8]) -> Result<(), Error> {
+        match self.store.put_note(name, value) {
             Ok(queued) => {
                 self.queued = self.queued.max(queued.seq);
                 Ok(())
