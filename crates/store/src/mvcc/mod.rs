@@ -65,6 +65,22 @@ pub struct Limits {
     pub request_bytes: usize,
     /// The quota in bytes, 0 for none.
     pub quota: u64,
+    /// Most watch streams at once, of all connections together.
+    pub watch_streams: usize,
+    /// Most watches at once, of all streams together.
+    pub watches: usize,
+}
+
+impl Default for Limits {
+    /// etcd's defaults, and for watches, which etcd does not count, far more than a cluster's API servers need.
+    fn default() -> Limits {
+        Limits {
+            request_bytes: 1_572_864,
+            quota: 2 << 30,
+            watch_streams: 100_000,
+            watches: 1_000_000,
+        }
+    }
 }
 
 /// What compaction can be done to.
@@ -125,7 +141,7 @@ impl Mvcc {
             compacted_at_zero: store.note(COMPACTED_AT_ZERO).is_some(),
             durable,
             pending: Vec::new(),
-            hub: Hub::default(),
+            hub: Hub::new(limits.watch_streams, limits.watches),
             counts: Counts::default(),
             limits,
             store,
@@ -339,8 +355,8 @@ impl Mvcc {
         self.alarms.list(AlarmType::None)
     }
 
-    /// Opens a watch stream.
-    pub fn watch_open(&mut self) -> StreamId {
+    /// Opens a watch stream, if there may be one more.
+    pub fn watch_open(&mut self) -> Result<StreamId, Error> {
         self.hub.open()
     }
 

@@ -139,7 +139,7 @@ fn after_an_import_no_lease_ends_before_the_first_write() {
 fn a_huge_lease_ends_in_one_revision() {
     let keys = 5_000;
     let mut world = world();
-    let stream = world.mvcc.watch_open();
+    let stream = world.mvcc.watch_open().unwrap();
     grant(&mut world, 7, 10, at(0));
     attach(&mut world, "other", 0);
     for n in 0..keys {
@@ -163,7 +163,7 @@ fn a_huge_lease_ends_in_one_revision() {
     );
     let response = world.next(stream).unwrap();
     assert!(
-        revisions(&[response.clone()])
+        revisions(std::slice::from_ref(&response))
             .iter()
             .all(|revision| *revision == keys + 3)
     );

@@ -25,6 +25,8 @@ const IDENTITY: Identity = Identity {
 const LIMITS: Limits = Limits {
     request_bytes: 1 << 20,
     quota: 0,
+    watch_streams: 100,
+    watches: 100,
 };
 
 /// A moment, `seconds` after the beginning, on both clocks.

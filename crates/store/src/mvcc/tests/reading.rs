@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn nobody_sees_what_is_not_synced() {
     let mut world = world();
-    let stream = world.mvcc.watch_open();
+    let stream = world.mvcc.watch_open().unwrap();
     world.watch(stream, everything());
     assert!(world.next(stream).unwrap().created);
     let applied = world.put("k", "1");

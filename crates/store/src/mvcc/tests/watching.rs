@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_stream_that_does_not_read_falls_behind_and_catches_up() {
     let mut world = world();
-    let (slow, quick) = (world.mvcc.watch_open(), world.mvcc.watch_open());
+    let (slow, quick) = (world.mvcc.watch_open().unwrap(), world.mvcc.watch_open().unwrap());
     world.watch(slow, everything());
     world.watch(quick, everything());
     let writes = 3000;
@@ -61,7 +61,7 @@ fn a_stream_behind_the_compaction_is_told_so() {
         world.put("k", &n.to_string());
     }
     world.sync();
-    let stream = world.mvcc.watch_open();
+    let stream = world.mvcc.watch_open().unwrap();
     for start_revision in [2, 5, 6] {
         world.watch(
             stream,
@@ -98,7 +98,7 @@ fn a_stream_behind_the_compaction_is_told_so() {
 fn closing_a_stream_leaves_nothing_behind() {
     let mut world = world();
     for round in 0..3 {
-        let stream = world.mvcc.watch_open();
+        let stream = world.mvcc.watch_open().unwrap();
         for n in 0..50 {
             let key = Bytes::from(format!("k{n}"));
             world.watch(
