@@ -5,6 +5,7 @@
 //! - `random`: a seeded stream of requests with watches running; prints its seed, `QUANTYKUBE_SEED` repeats one.
 //! - `watches`, `leases`: what needs time, streams or restarts.
 //! - `commands`, `commands_more`: etcdctl and etcdutl against both.
+//! - `alerts`: the alert rules of the bundle against the store's metrics and Prometheus' own checker.
 //! - `pages`: health, version and metrics over plain HTTP.
 //! - `public_bugs`, `public_bugs_load`: bugs that others have published, tried on both.
 //! - `edges`: unknown methods, thousands of streams cancelled at once, what systemd is told.
@@ -13,6 +14,7 @@
 //! - `secure`: certificates, and their renewal.
 //! - `kills`: kill -9 under load, on etcd first.
 
+mod alerts;
 mod calls;
 mod cases;
 mod commands;
