@@ -29,17 +29,20 @@ const IDENTITY: Identity = Identity {
     raft_term: 5,
 };
 
+/// A version: value, create revision, version and lease.
+type Made = (Vec<u8>, i64, i64, i64);
+
 /// What the operations make: the state of every key after each revision, the leases that are left, the note.
 #[derive(Default)]
 struct Model {
     head: i64,
     compacted: i64,
-    /// For each key its versions: revision, and value, create, version and lease, or none for a delete.
-    keys: BTreeMap<Vec<u8>, Vec<(i64, Option<(Vec<u8>, i64, i64, i64)>)>>,
+    /// For each key its versions by revision; none for a delete.
+    keys: BTreeMap<Vec<u8>, Vec<(i64, Option<Made>)>>,
 }
 
 impl Model {
-    fn at(&self, key: &[u8], revision: i64) -> Option<&(Vec<u8>, i64, i64, i64)> {
+    fn at(&self, key: &[u8], revision: i64) -> Option<&Made> {
         let versions = self.keys.get(key)?;
         versions.iter().rev().find(|(at, _)| *at <= revision)?.1.as_ref()
     }
