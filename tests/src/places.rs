@@ -51,6 +51,13 @@ pub fn peer(name: &str) -> PathBuf {
     path
 }
 
+/// Prometheus' own checker of rules, unpacked from Debian's package in the cache; None where `scripts/peers` could not
+/// bring it.
+pub fn promtool() -> Option<PathBuf> {
+    let path = cache().join("debian-prometheus/usr/bin/promtool");
+    path.is_file().then_some(path)
+}
+
 /// A program of Debian's etcd packages, unpacked in the cache (etcd 3.4): `etcd` or `etcdctl`.
 ///
 /// # Panics
