@@ -104,6 +104,12 @@ pub struct Build {
     /// Sign the bundle with this secret key of minisign; its password comes from QUANTYKUBE_SIGN_PASSWORD or the terminal
     #[arg(long, value_name = "KEY")]
     pub sign: Option<PathBuf>,
+    /// Who to be to registries: a file in the form of docker's config.json, with auth or username and password
+    #[arg(long, value_name = "FILE")]
+    pub credentials: Option<PathBuf>,
+    /// Keep what is fetched in this folder, by digest, and do not fetch what is there; without it nothing is kept
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
     /// Write what makes the bundle of this older one, in place of the bundle; `apply` puts the two together
     #[arg(long, value_name = "OLD")]
     pub base: Option<PathBuf>,

@@ -5,13 +5,18 @@ use quantykube_bundle_format as format;
 use quantykube_bundle_format::{Content, FileMode, Kind, Origin};
 use quantykube_oci::{Error, Place};
 
+use crate::content::Contents;
 use crate::inputs::{Image, ImagePlace};
 
 /// The folder of the layout in the bundle.
 const FOLDER: &str = "images";
 
-/// Finds every image and gives the files of one layout that holds them all.
-pub fn collect(images: &[Image], architecture: &str) -> Result<(Vec<format::Image>, Vec<format::Input>), Failure> {
+/// Finds every image and gives the files of one layout that holds them all. Those of registries are in `contents`.
+pub fn collect(
+    images: &[Image],
+    architecture: &str,
+    contents: Option<&Contents>,
+) -> Result<(Vec<format::Image>, Vec<format::Input>), Failure> {
     if images.is_empty() {
         return Ok((Vec::new(), Vec::new()));
     }
@@ -20,6 +25,11 @@ pub fn collect(images: &[Image], architecture: &str) -> Result<(Vec<format::Imag
         let taken = match &image.place {
             ImagePlace::OciLayout(path) => quantykube_oci::from_layout(path, &image.name, architecture),
             ImagePlace::DockerArchive(path) => quantykube_oci::from_docker_archive(path, &image.name, architecture),
+            ImagePlace::Registry { .. } => {
+                let pulled = image.pulled().expect("its digest is known by now");
+                let folder = contents.expect("it was fetched before").folder();
+                quantykube_oci::from_blobs(folder, &pulled.shown(), pulled.digest, pulled.name, architecture)
+            }
         };
         found.push(taken.map_err(failure)?);
     }
@@ -67,7 +77,8 @@ pub fn collect(images: &[Image], architecture: &str) -> Result<(Vec<format::Imag
     Ok((found.into_iter().map(named).collect(), inputs))
 }
 
-fn failure(error: Error) -> Failure {
+/// An image that was not taken, as a user sees it.
+pub fn failure(error: Error) -> Failure {
     let (exit, name) = match &error {
         Error::NoSuchImage { .. } => (Exit::Refused, "no-such-image"),
         Error::Platform { .. } => (Exit::Refused, "architecture"),

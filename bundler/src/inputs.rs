@@ -11,6 +11,8 @@ use quantykube_bundle_format::{
 use quantykube_oci::Reference;
 
 use crate::args::Build;
+use crate::http::Authorities;
+use crate::registry::{Access, Pulled};
 use crate::render::{self, Template};
 use crate::spec::{self, Spec};
 
@@ -31,6 +33,8 @@ pub struct Inputs {
     pub templates: Vec<Template>,
     pub values: BTreeMap<String, yaml_serde::Value>,
     pub images: Vec<Image>,
+    /// How registries are reached, by host.
+    pub registries: BTreeMap<String, Access>,
 }
 
 /// A program to pack, ours or another.
@@ -63,6 +67,29 @@ pub struct Image {
 pub enum ImagePlace {
     OciLayout(PathBuf),
     DockerArchive(PathBuf),
+    Registry {
+        /// Host and path, as `docker.io/library/nginx`.
+        repository: String,
+        /// That of a manifest or an index.
+        digest: Option<quantykube_oci::Digest>,
+    },
+}
+
+impl Image {
+    /// What is pulled, where that is known: `None` of an image of a file, or without a digest.
+    pub fn pulled(&self) -> Option<Pulled<'_>> {
+        match &self.place {
+            ImagePlace::Registry {
+                repository,
+                digest: Some(digest),
+            } => Some(Pulled {
+                name: &self.name,
+                repository,
+                digest: *digest,
+            }),
+            _ => None,
+        }
+    }
 }
 
 /// A mistake in the spec.
@@ -71,6 +98,36 @@ fn wrong(message: impl Into<String>) -> Failure {
 }
 
 impl Inputs {
+    /// Every URL, and the checksum that is known of it.
+    pub fn urls(&self) -> impl Iterator<Item = (&str, Option<Digest>)> {
+        self.programs.iter().filter_map(|program| match &program.source {
+            Source::Url(url) => Some((url.as_str(), program.sha256)),
+            Source::File(_) => None,
+        })
+    }
+
+    /// Every image of a registry whose digest is known.
+    pub fn pulled(&self) -> impl Iterator<Item = Pulled<'_>> {
+        self.images.iter().filter_map(Image::pulled)
+    }
+
+    /// Refuses what could be another thing tomorrow.
+    pub fn check_digests(&self) -> Result<(), Failure> {
+        if let Some((url, _)) = self.urls().find(|(_, sha256)| sha256.is_none()) {
+            return Err(wrong(format!("the url {url} has no sha256"))
+                .hint("give the sha256 that the publisher of the file states"));
+        }
+        let open = |image: &&Image| matches!(image.place, ImagePlace::Registry { digest: None, .. });
+        match self.images.iter().find(open) {
+            Some(image) => Err(wrong(format!(
+                "the image {} has no digest, and no ociLayout or dockerArchive",
+                image.name
+            ))
+            .hint("give the digest that its registry states, for a tag may be another image tomorrow")),
+            None => Ok(()),
+        }
+    }
+
     /// Reads the spec that the command line means and checks all of it.
     pub fn load(args: &Build) -> Result<Inputs, Failure> {
         let here = Path::new(SPEC_HERE);
@@ -163,12 +220,20 @@ impl Loader {
             images.push(image);
         }
         let templates = self.templates(&spec.templates, args)?;
+        let mut registries = BTreeMap::new();
+        for registry in spec.registries {
+            let host = registry.host.clone();
+            if registries.insert(host.clone(), self.registry(registry)?).is_some() {
+                return Err(wrong(format!("the registry {host} is listed twice")));
+            }
+        }
         Ok(Inputs {
             draft,
             programs,
             templates,
             values: spec.values,
             images,
+            registries,
         })
     }
 
@@ -236,16 +301,55 @@ impl Loader {
 
     fn image(&self, image: spec::Image) -> Result<Image, Failure> {
         let name = Reference::parse(&image.name).map_err(wrong)?;
-        let place = match (image.oci_layout, image.docker_archive) {
-            (Some(path), None) => ImagePlace::OciLayout(self.relative(&path)?),
-            (None, Some(path)) => ImagePlace::DockerArchive(self.relative(&path)?),
+        let of_registry = image.digest.is_some() || image.from.is_some();
+        let place = match (image.oci_layout, image.docker_archive, of_registry) {
+            (Some(path), None, false) => ImagePlace::OciLayout(self.relative(&path)?),
+            (None, Some(path), false) => ImagePlace::DockerArchive(self.relative(&path)?),
+            (None, None, _) => {
+                let repository = match &image.from {
+                    Some(from) => repository(from)?,
+                    None => name.repository.clone(),
+                };
+                let digest = image.digest.map(|text| text.parse().map_err(wrong)).transpose()?;
+                let digest = digest.or(name.digest);
+                ImagePlace::Registry { repository, digest }
+            }
             _ => {
                 return Err(wrong(format!(
-                    "the image {name} must have either ociLayout or dockerArchive"
+                    "the image {name} must have one of ociLayout and dockerArchive, or neither, and then digest and from are for \
+                     a registry"
                 )));
             }
         };
         Ok(Image { name, place })
+    }
+
+    fn registry(&self, registry: spec::Registry) -> Result<Access, Failure> {
+        let host = &registry.host;
+        let named = Reference::parse(&format!("{host}/x")).map_err(wrong)?;
+        if host.contains('/') || named.repository != format!("{host}/x") {
+            return Err(wrong(format!(
+                "{host:?} is no host of a registry as names of images write it: expected a dot, a port or localhost in it"
+            )));
+        }
+        if registry.plain_http && registry.ca.is_some() {
+            return Err(wrong(format!(
+                "the registry {host} has a ca, which plainHttp has no use for"
+            )));
+        }
+        let authorities = match &registry.ca {
+            Some(path) => {
+                let path = self.relative(path)?;
+                let text = crate::files::read_text(&path, SPEC_MAX)?;
+                let wrong = |error| wrong(format!("{} cannot be taken: {error}", path.display()));
+                Some(Authorities::from_pem(&text).map_err(wrong)?)
+            }
+            None => None,
+        };
+        Ok(Access {
+            authorities,
+            plain: registry.plain_http,
+        })
     }
 
     fn templates(&self, spec: &spec::Templates, args: &Build) -> Result<Vec<Template>, Failure> {
@@ -279,6 +383,22 @@ fn digest(text: Option<String>) -> Result<Option<Digest>, Failure> {
             .map_err(|error: quantykube_bundle_format::NoDigest| wrong(error.to_string()))
     })
     .transpose()
+}
+
+/// A repository without a tag or a digest.
+fn repository(text: &str) -> Result<String, Failure> {
+    let no = || {
+        wrong(format!(
+            "from is {text:?}, expected HOST/PATH without a tag or a digest"
+        ))
+    };
+    // A second tag or digest is no name.
+    let of_digest = format!("{text}@sha256:{}", "0".repeat(64));
+    let found = Reference::parse(&of_digest).map_err(|_| no())?;
+    match found.tag.is_none() && found.repository == text {
+        true => Ok(found.repository),
+        false => Err(no()),
+    }
 }
 
 /// A URL ends up in `bundle.json`, so that it must hold no secret.
@@ -324,6 +444,8 @@ mod tests {
             templates: None,
             sign: None,
             base: None,
+            credentials: None,
+            cache: None,
             dry_run: false,
             check_reproducible: false,
         };
@@ -332,6 +454,7 @@ mod tests {
             beside: "/beside".into(),
         }
         .inputs(spec, &args)
+        .and_then(|inputs| inputs.check_digests().map(|()| inputs))
     }
 
     #[test]
@@ -377,9 +500,31 @@ mod tests {
                 &format!("{own}\nbinaries: [{{name: a, path: a}}, {{name: A, path: a}}]"),
                 "two programs",
             ),
+            (&format!("{own}\nimages: [{{name: a}}]"), "no digest"),
             (
-                &format!("{own}\nimages: [{{name: a}}]"),
-                "either ociLayout or dockerArchive",
+                &format!("{own}\nimages: [{{name: a, ociLayout: x, dockerArchive: y}}]"),
+                "one of ociLayout and dockerArchive",
+            ),
+            (
+                &format!("{own}\nimages: [{{name: a, ociLayout: x, from: r.example/a}}]"),
+                "one of ociLayout and dockerArchive",
+            ),
+            (
+                &format!("{own}\nimages: [{{name: a, from: 'r.example/a:1'}}]"),
+                "without a tag",
+            ),
+            (
+                &format!("{own}\nimages: [{{name: a, digest: 'sha256:1'}}]"),
+                "no digest of the form",
+            ),
+            (&format!("{own}\nregistries: [{{host: r}}]"), "no host of a registry"),
+            (
+                &format!("{own}\nregistries: [{{host: r.example}}, {{host: r.example}}]"),
+                "listed twice",
+            ),
+            (
+                &format!("{own}\nregistries: [{{host: r.example, ca: ca.pem, plainHttp: true}}]"),
+                "no use for",
             ),
             (
                 &format!("{own}\nimages: [{{name: A b, ociLayout: x}}]"),

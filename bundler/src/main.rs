@@ -4,13 +4,17 @@
 mod args;
 mod check;
 mod commands;
+mod content;
+mod download;
 mod elf;
 mod fetch;
 mod files;
 mod fresh;
+mod http;
 mod images;
 mod inputs;
 mod references;
+mod registry;
 mod render;
 mod sbom;
 mod signing;

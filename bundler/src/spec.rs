@@ -36,6 +36,9 @@ pub struct Spec {
     /// Images, packed into one OCI layout.
     #[serde(default)]
     pub images: Vec<Image>,
+    /// How registries are reached; one that is not listed: with https and the usual authorities.
+    #[serde(default)]
+    pub registries: Vec<Registry>,
 }
 
 /// One of QuantyKube's own programs.
@@ -83,10 +86,14 @@ pub struct Templates {
     pub only: Option<Vec<String>>,
 }
 
-/// One image: from an OCI layout or from a docker archive.
+/// One image: from an OCI layout, from a docker archive, or else from a registry.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-#[schemars(extend("oneOf" = [{"required": ["ociLayout"]}, {"required": ["dockerArchive"]}]))]
+#[schemars(extend("oneOf" = [
+    {"required": ["ociLayout"], "not": {"anyOf": [{"required": ["digest"]}, {"required": ["from"]}]}},
+    {"required": ["dockerArchive"], "not": {"anyOf": [{"required": ["digest"]}, {"required": ["from"]}]}},
+    {"not": {"anyOf": [{"required": ["ociLayout"]}, {"required": ["dockerArchive"]}]}},
+]))]
 pub struct Image {
     /// Its name, as manifests write it.
     pub name: String,
@@ -96,6 +103,28 @@ pub struct Image {
     /// A file that `docker save` wrote, itself not compressed.
     #[schemars(regex(pattern = "^[^/]"))]
     pub docker_archive: Option<String>,
+    /// Of an image of a registry: the digest of its manifest, or of an index of which the bundle's platform is taken.
+    #[schemars(regex(pattern = "^sha256:[0-9a-f]{64}$"))]
+    pub digest: Option<String>,
+    /// Of an image of a registry: the repository that holds it, as HOST/PATH; default: that of its name.
+    #[schemars(regex(pattern = "^[^:@]+(:[0-9]+/[^:@]+)?$"))]
+    pub from: Option<String>,
+}
+
+/// How one registry is reached.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[schemars(extend("not" = {"required": ["ca", "plainHttp"], "properties": {"plainHttp": {"const": true}, "ca": {"type": "string"}}}))]
+pub struct Registry {
+    /// Its host, and port where it has one, as names of images write it.
+    #[schemars(regex(pattern = "^[^/@]+$"))]
+    pub host: String,
+    /// A PEM file with the only certificate authorities that are believed for it.
+    #[schemars(regex(pattern = "^[^/]"))]
+    pub ca: Option<String>,
+    /// http without TLS: whoever is between can read the credentials and see what is fetched, but not change it.
+    #[serde(default)]
+    pub plain_http: bool,
 }
 
 /// The JSON Schema of a spec: draft-07, which editors know.

@@ -13,6 +13,7 @@ mod interrupted; // builds and extractions that were stopped
 mod node; // what the node-runner takes and refuses
 mod raw; // a second, independent writer of the format, for archives that ours would not write
 mod refusals; // what `build` refuses, and that it leaves nothing
+mod registry; // images out of registries
 mod same_bytes; // the same inputs give the same bytes
 mod schema; // specs to begin with, and their JSON Schema
 mod signed; // signatures, and where a key is trusted

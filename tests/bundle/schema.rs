@@ -60,6 +60,7 @@ fn the_schema_says_what_build_says() {
         format!("{OWN}binaries: [{{name: probe, path: tools/probe}}]"),
         format!("{OWN}templates: {{only: [systemd/quantykube-store.service]}}"),
         format!("{OWN}values: {{}}\nimages: []\n"),
+        format!("{OWN}registries: [{{host: 'r.example:5000', plainHttp: true}}]"),
     ];
     let invalid = [
         "name: edge\n".to_owned(),
@@ -78,7 +79,10 @@ fn the_schema_says_what_build_says() {
         format!("{OWN}binaries: [{{name: probe, url: 'ftp://x/y', sha256: '{sum}'}}]"),
         format!("{OWN}templates: {{folder: /t}}"),
         format!("{OWN}templates: {{files: []}}"),
-        format!("{OWN}images: [{{name: a}}]"),
+        format!("{OWN}images: [{{name: a, ociLayout: x, from: r.example/a}}]"),
+        format!("{OWN}images: [{{name: a, digest: 'sha256:1'}}]"),
+        format!("{OWN}registries: [{{host: r.example, ca: /ca.pem}}]"),
+        format!("{OWN}registries: [{{host: r.example/a}}]"),
         format!("{OWN}images: [{{name: a, ociLayout: x, dockerArchive: y}}]"),
         format!("{OWN}images: [{{name: a, oci_layout: x}}]"),
         "architecture: x86\nprograms: [{name: quantykube}]\n".to_owned(),

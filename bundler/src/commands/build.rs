@@ -12,9 +12,11 @@ use serde_json::json;
 
 use crate::args::{self, Build};
 use crate::commands::delta;
+use crate::content::Contents;
 use crate::fresh::{Fresh, cannot_write};
 use crate::inputs::{Inputs, RUNNER, Source};
 use crate::references::{self, PROGRAMS, Packed};
+use crate::registry::{Credentials, Registries};
 use crate::render::{self, Rendered};
 use crate::signing::SecretKey;
 use crate::watch::{Shown, Stop};
@@ -31,22 +33,17 @@ pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
         .map(|path| SecretKey::read(path, report))
         .transpose()?;
     let jobs = args::jobs(args.jobs);
-    // Fetched files go when this is dropped.
-    let mut fetched = Vec::new();
+    // What is fetched for this build alone goes when this is dropped.
+    let contents = fetched(args, &inputs, report, &stop)?;
 
     let mut files = Vec::new();
     let mut pinned = BTreeMap::new();
     let mut own = BTreeMap::new();
     for program in &inputs.programs {
-        let (path, shown) = match &program.source {
-            Source::File(path) => (path.clone(), path.display().to_string()),
-            Source::Url(url) => {
-                let sha256 = program.sha256.expect("a url comes with its checksum");
-                let file = fetch::fetch(url, sha256, report, &stop)?;
-                let path = file.path().to_owned();
-                fetched.push(file);
-                (path, url.clone())
-            }
+        let (path, shown) = match (&program.source, program.sha256, &contents) {
+            (Source::File(path), ..) => (path.clone(), path.display().to_string()),
+            (Source::Url(url), Some(sha256), Some(contents)) => (contents.path(sha256), url.clone()),
+            (Source::Url(url), ..) => unreachable!("{url} was not fetched"),
         };
         elf::check(&path, &shown, program.kind, inputs.draft.architecture)?;
         if let Some(sha256) = program.sha256 {
@@ -63,7 +60,7 @@ pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
             content: Content::File(path),
         });
     }
-    let (images, blobs) = images::collect(&inputs.images, inputs.draft.architecture.name())?;
+    let (images, blobs) = images::collect(&inputs.images, inputs.draft.architecture.name(), contents.as_ref())?;
     files.extend(blobs);
     let rendered = render(&inputs)?;
     let packed = Packed {
@@ -116,6 +113,37 @@ pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
         report,
     );
     Ok(())
+}
+
+/// Everything that is not a file here already, fetched and compared; `None` where there is nothing of the kind.
+fn fetched(args: &Build, inputs: &Inputs, report: &Reporter, stop: &Stop) -> Result<Option<Contents>, Failure> {
+    inputs.check_digests()?;
+    if inputs.urls().next().is_none() && inputs.pulled().next().is_none() {
+        return Ok(None);
+    }
+    let contents = match &args.cache {
+        Some(folder) => Contents::cache(folder),
+        None => Contents::temporary()?,
+    };
+    for (url, sha256) in inputs.urls() {
+        let sha256 = sha256.expect("checked above");
+        if !contents.is_whole(sha256)? {
+            let (file, found) = fetch::fetch(url, &contents, report, stop)?;
+            if found != sha256 {
+                return Err(fetch::checksum_differs(url, found, sha256));
+            }
+            contents.keep(file, found)?;
+        }
+    }
+    let credentials = match &args.credentials {
+        Some(path) => Credentials::read(path)?,
+        None => Credentials::default(),
+    };
+    let mut registries = Registries::new(&inputs.registries, &credentials, report, stop);
+    for image in inputs.pulled() {
+        registries.pull(&image, inputs.draft.architecture.name(), &contents)?;
+    }
+    Ok(Some(contents))
 }
 
 fn render(inputs: &Inputs) -> Result<Vec<Rendered>, Failure> {
@@ -328,6 +356,8 @@ mod tests {
             templates: None,
             sign: None,
             base: None,
+            credentials: None,
+            cache: None,
             dry_run: false,
             check_reproducible: false,
         };

@@ -51,7 +51,7 @@ mod tests {
         let _: Spec = yaml_serde::from_str(SPEC).unwrap();
         let text = uncommented();
         let spec: Spec = yaml_serde::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-        assert_eq!((spec.binaries.len(), spec.images.len(), spec.values.len()), (2, 2, 1));
+        assert_eq!((spec.binaries.len(), spec.images.len(), spec.values.len()), (2, 3, 1));
         let schema = spec::schema();
         let mut keys = BTreeSet::new();
         let parts = [&schema]

@@ -50,8 +50,8 @@ pub enum Place {
 /// The platform of every bundle but for the architecture.
 pub(crate) const OS: &str = "linux";
 
-/// Manifests and configs are small; a longer one is refused unread.
-pub(crate) const DOCUMENT_MAX: u64 = 4 << 20;
+/// Manifests and configs are small; one with more bytes is refused unread.
+pub const DOCUMENT_MAX: u64 = 4 << 20;
 
 /// The descriptors that a manifest names, config first.
 pub(crate) fn named_by(manifest: &Manifest) -> impl Iterator<Item = &Descriptor> {

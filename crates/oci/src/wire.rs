@@ -22,6 +22,9 @@ pub(crate) fn is_manifest(media_type: &str) -> bool {
     [OCI_MANIFEST, DOCKER_MANIFEST].contains(&media_type)
 }
 
+/// What a registry is asked for: every kind of manifest and index that is read here, for the header `Accept`.
+pub const ACCEPTED: [&str; 4] = [OCI_INDEX, OCI_MANIFEST, DOCKER_LIST, DOCKER_MANIFEST];
+
 pub(crate) fn is_index(media_type: &str) -> bool {
     [OCI_INDEX, DOCKER_LIST].contains(&media_type)
 }
@@ -76,6 +79,15 @@ pub(crate) struct Manifest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media_type: Option<String>,
     pub schema_version: u32,
+}
+
+/// What tells an index from a manifest.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Shape {
+    pub media_type: Option<String>,
+    pub config: Option<serde::de::IgnoredAny>,
+    pub manifests: Option<serde::de::IgnoredAny>,
 }
 
 /// The part of a config that is looked at.

@@ -1,0 +1,135 @@
+//! Blobs by their digests in a folder, as a layout has them: fetched for one build, or kept in a cache.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use quantykube_base::{Exit, Failure, durable};
+use quantykube_bundle_format::{Digest, Hasher};
+use tempfile::{NamedTempFile, TempDir};
+
+/// The folder of blobs in a store, as in an OCI layout.
+const BLOBS: &str = "blobs/sha256";
+
+/// A folder of blobs. What is in it may be damaged: whoever packs a blob compares its digest.
+#[derive(Debug)]
+pub struct Contents {
+    folder: PathBuf,
+    /// The folder goes when this is dropped.
+    temporary: Option<TempDir>,
+}
+
+impl Contents {
+    /// A cache, which stays.
+    pub fn cache(folder: &Path) -> Contents {
+        Contents {
+            folder: folder.into(),
+            temporary: None,
+        }
+    }
+
+    /// A folder for one build.
+    pub fn temporary() -> Result<Contents, Failure> {
+        let made = tempfile::Builder::new().prefix("quantykube-bundle-").tempdir();
+        let made = made.map_err(|error| {
+            Failure::new(Exit::Failed, "temporary", "cannot make a temporary folder").because(error)
+        })?;
+        Ok(Contents {
+            folder: made.path().into(),
+            temporary: Some(made),
+        })
+    }
+
+    /// Where the folder is that holds `blobs/`.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where a blob is, or would be.
+    pub fn path(&self, digest: Digest) -> PathBuf {
+        self.folder.join(BLOBS).join(digest.to_string())
+    }
+
+    /// A file beside the blobs, to be kept or dropped.
+    pub fn begin(&self) -> Result<NamedTempFile, Failure> {
+        let folder = self.folder.join(BLOBS);
+        let made =
+            fs::create_dir_all(&folder).and_then(|()| tempfile::Builder::new().prefix(".new-").tempfile_in(&folder));
+        made.map_err(|error| self.cannot_write(error))
+    }
+
+    /// Gives a file that [`Contents::begin`] made and whose digest was compared its name.
+    pub fn keep(&self, file: NamedTempFile, digest: Digest) -> Result<PathBuf, Failure> {
+        let path = self.path(digest);
+        let kept = file
+            .as_file()
+            .set_permissions(fs::Permissions::from_mode(0o644))
+            .and_then(|()| match self.temporary {
+                Some(_) => Ok(()),
+                None => file.as_file().sync_all(),
+            })
+            .and_then(|()| file.persist(&path).map_err(|error| error.error))
+            .and_then(|_| match self.temporary {
+                Some(_) => Ok(()),
+                None => durable::sync_parent(&path),
+            });
+        kept.map_err(|error| self.cannot_write(error)).map(|()| path)
+    }
+
+    /// Whether a blob is there and right. One that is not right is taken away, for no digest of it is true.
+    pub fn is_whole(&self, digest: Digest) -> Result<bool, Failure> {
+        let path = self.path(digest);
+        let cannot = |error: io::Error| {
+            Failure::new(Exit::Failed, "read", format!("cannot read {}", path.display())).because(error)
+        };
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(cannot(error)),
+        };
+        let mut hasher = Hasher::new();
+        let mut buffer = vec![0; 256 << 10];
+        loop {
+            match file.read(&mut buffer).map_err(cannot)? {
+                0 => break,
+                read => hasher.update(&buffer[..read]),
+            }
+        }
+        if hasher.finish() == digest {
+            return Ok(true);
+        }
+        fs::remove_file(&path).map_err(|error| self.cannot_write(error))?;
+        Ok(false)
+    }
+
+    fn cannot_write(&self, error: io::Error) -> Failure {
+        let exit = match error.kind() {
+            io::ErrorKind::StorageFull => Exit::NoSpace,
+            _ => Exit::Failed,
+        };
+        Failure::new(exit, "write", format!("cannot write into {}", self.folder.display())).because(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_blob_that_is_damaged_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let contents = Contents::cache(&folder.path().join("deep/cache"));
+        let digest = Digest::of(b"bytes");
+        assert!(!contents.is_whole(digest).unwrap());
+        let mut file = contents.begin().unwrap();
+        file.write_all(b"bytes").unwrap();
+        let path = contents.keep(file, digest).unwrap();
+        assert!(contents.is_whole(digest).unwrap());
+        fs::write(&path, b"Bytes").unwrap();
+        assert!(!contents.is_whole(digest).unwrap());
+        assert!(!path.exists());
+    }
+}
