@@ -58,6 +58,12 @@ pub fn promtool() -> Option<PathBuf> {
     path.is_file().then_some(path)
 }
 
+/// Debian's registry, unpacked in the cache; None where `scripts/peers` could not bring it.
+pub fn docker_registry() -> Option<PathBuf> {
+    let path = cache().join("debian-registry/usr/bin/docker-registry");
+    path.is_file().then_some(path)
+}
+
 /// A program of Debian's etcd packages, unpacked in the cache (etcd 3.4): `etcd` or `etcdctl`.
 ///
 /// # Panics
