@@ -2,13 +2,15 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use quantykube_base::{Exit, Failure, Reporter};
 use quantykube_bundle_format::PublicKey;
 
 use crate::commands::bundle::Meant;
-use crate::commands::{kubeadm_config, migrate};
+use crate::commands::{first_boot, kubeadm_config, migrate};
+use crate::first_boot::Role;
 use crate::moves::store::READY_TIMEOUT_S;
 use crate::unit::Shared;
 
@@ -92,6 +94,20 @@ enum Verb {
         /// One line for a monitoring system; ends as its plugins do: 0 well, 1 warning, 2 critical, 3 unknown.
         #[arg(long)]
         check: bool,
+    },
+    /// Verify this bundle, wait for the API server, and move (for cloud-init; see quantykube-bundle user-data).
+    FirstBoot {
+        /// What the node is meant to be; on one that is something else nothing is done.
+        #[arg(long, value_enum, default_value = "control-plane")]
+        role: Role,
+        /// How long to wait for what the move needs, such as 90s, 30m or 2h.
+        #[arg(long, value_name = "TIME", default_value = "30m", value_parser = time)]
+        deadline: Duration,
+        /// On a node without a cluster first run kubeadm init with this configuration.
+        #[arg(long, value_name = "FILE")]
+        kubeadm_config: Option<PathBuf>,
+        #[command(flatten)]
+        meant: Which,
     },
     /// Tell every move that was made on this node.
     History,
@@ -287,6 +303,8 @@ pub enum Command {
         /// In one line, as a monitoring system's plugin.
         check: bool,
     },
+    /// At a first boot.
+    FirstBoot(first_boot::Request),
     /// Tell all moves.
     History,
     /// Edit kubeadm's ConfigMap.
@@ -400,6 +418,22 @@ pub fn parse() -> Line {
     }
 }
 
+/// A time as `90s`, `30m` or `2h`.
+fn time(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        other => return Err(format!("{other:?} is no unit: expected s, m or h, as in 30m")),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("{digits:?} is no number"))?;
+    match number.checked_mul(unit) {
+        Some(seconds) if (1..=24 * 3600).contains(&seconds) => Ok(Duration::from_secs(seconds)),
+        _ => Err("expected a time from 1s to 24h".into()),
+    }
+}
+
 /// Everything about arguments that can fail without looking at the node.
 fn check(verb: Verb) -> Result<Command, Failure> {
     Ok(match verb {
@@ -443,6 +477,18 @@ fn check(verb: Verb) -> Result<Command, Failure> {
         Verb::InUnit { folder } => Command::InUnit(Shared::at(folder)),
         Verb::Recover { boot: _ } => Command::RecoverAtBoot,
         Verb::Status { check } => Command::Status { check },
+        Verb::FirstBoot {
+            role,
+            deadline,
+            kubeadm_config,
+            meant,
+        } => Command::FirstBoot(first_boot::Request {
+            role,
+            deadline,
+            kubeadm: kubeadm_config,
+            id: meant.id.clone(),
+            meant: meant.check()?,
+        }),
         Verb::History => Command::History,
         Verb::KubeadmConfig { edit, url } => Command::KubeadmConfig(match edit {
             RememberOrForget::Remember => kubeadm_config::Edit::Remember(url),

@@ -7,6 +7,7 @@ mod args;
 mod checks;
 mod commands;
 mod facts;
+mod first_boot;
 mod guard;
 mod moves;
 #[cfg(test)]
@@ -75,6 +76,7 @@ fn run(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::RecoverAtBoot => commands::boot::recover(context),
         Command::ResumeAtBoot => commands::boot::resume(context),
         Command::Status { check } => commands::status::run(context, check),
+        Command::FirstBoot(request) => commands::first_boot::run(context, &request),
         Command::History => commands::history::run(context),
         Command::KubeadmConfig(edit) => commands::kubeadm_config::run(&edit),
         Command::Remove { purge, dry_run } => commands::remove::run(context, purge, dry_run),

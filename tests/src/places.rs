@@ -58,6 +58,13 @@ pub fn promtool() -> Option<PathBuf> {
     path.is_file().then_some(path)
 }
 
+/// The folder of cloud-init's Python modules, unpacked from Debian's package in the cache; None where `scripts/peers` could
+/// not bring it.
+pub fn cloud_init() -> Option<PathBuf> {
+    let path = cache().join("debian-cloud-init/usr/lib/python3/dist-packages");
+    path.is_dir().then_some(path)
+}
+
 /// Debian's registry, unpacked in the cache; None where `scripts/peers` could not bring it.
 pub fn docker_registry() -> Option<PathBuf> {
     let path = cache().join("debian-registry/usr/bin/docker-registry");

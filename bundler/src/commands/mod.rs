@@ -14,5 +14,7 @@ pub mod keygen;
 pub mod man;
 pub mod sbom;
 pub mod schema;
+pub mod seed;
 pub mod split;
+pub mod user_data;
 pub mod verify;
