@@ -9,7 +9,10 @@ use crate::workbench::{Ran, Workbench, unshared};
 /// Debian's own cloud-init. `None`, said loudly, where it is not there.
 fn cloud_init(test: &str, arguments: &[&str], folder: &Path) -> Option<Ran> {
     let Some(modules) = quantykube_tests::cloud_init() else {
-        quantykube_tests::skipped(test, "cloud-init is not there; scripts/peers debian-cloud-init unpacks it");
+        quantykube_tests::skipped(
+            test,
+            "cloud-init is not there; scripts/peers debian-cloud-init unpacks it",
+        );
         return None;
     };
     // Debian's Python, whose version its packages are for.

@@ -11,6 +11,7 @@ use crate::facts::certificates::{self, Files, Use};
 use crate::facts::etcd::{runtime, source};
 use crate::facts::manifest::{Flags, Manifest};
 use crate::facts::{Known, Root, chain, kubelet};
+use crate::first_boot::{Outcome, OutcomeFile};
 use crate::guard::{self, Incident};
 use crate::moves::store::NAME;
 use crate::moves::undo_store::Installed;
@@ -60,6 +61,8 @@ pub struct State {
     pub store_runs: Known<bool>,
     /// What the guard has taken out.
     pub guard: Known<Option<Incident>>,
+    /// How a first boot ended, where there was one.
+    pub first_boot: Known<Option<Outcome>>,
     /// The certificates between the API server and its etcd.
     pub certificates: Vec<Certificate>,
     /// Now, in seconds since 1970.
@@ -179,6 +182,7 @@ pub fn look(root: &Root, system: &dyn System, journals: &Journals) -> Result<Sta
             .map(|unit| unit.active)
             .map_err(|error| error.full()),
         guard: guard::last(root).map_err(|error| format!("cannot read {}: {error}", guard::FILE)),
+        first_boot: OutcomeFile::read(root),
         certificates: certificates(root, &client, now),
         manifest: named,
         journals: all,

@@ -88,6 +88,11 @@ fn text(state: &State) -> String {
         )),
         Err(why) => lines.push(format!("guard: {why}")),
     }
+    match &state.first_boot {
+        Ok(None) => {}
+        Ok(Some(outcome)) => lines.push(format!("first boot: {}: {}", outcome.outcome, outcome.message)),
+        Err(why) => lines.push(format!("first boot: {why}")),
+    }
     lines.extend(state.certificates.iter().map(|c| certificate(c, state.now)));
     lines.push(open_move(state));
     for journal in &state.journals {
@@ -171,6 +176,7 @@ fn value(state: &State, judged: &Judged) -> Value {
         "storeUnitRuns": state.store_runs.as_ref().ok(),
         "guard": state.guard.as_ref().ok(),
         "guardError": state.guard.as_ref().err(),
+        "firstBoot": state.first_boot.as_ref().ok(),
         "certificates": state.certificates.iter().map(|c| json!({
             "name": c.name,
             "file": c.file,
