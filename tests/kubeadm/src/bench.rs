@@ -138,6 +138,17 @@ impl Bench {
         self.vm.until("the API server is ready", ask, LONG)
     }
 
+    /// A machine as it is, with nobody who writes and no bundle in a folder.
+    pub fn bare(vm: Vm) -> Bench {
+        vm.put("/root/kit/common", include_bytes!("../files/common"));
+        vm.put("/root/kit/client", include_bytes!("../files/client"));
+        vm.sh("sh /root/kit/client");
+        Bench {
+            vm,
+            folder: String::new(),
+        }
+    }
+
     /// The machine's clock, in milliseconds.
     pub fn now(&self) -> u64 {
         self.vm.sh("date +%s%3N").trim().parse().expect("date prints a number")

@@ -1,6 +1,7 @@
 //! What `scripts/kubeadm.sh` runs: a real kubeadm cluster moved onto the store and back.
 //! usage: quantykube-test-kubeadm move BUNDLE [--long]
 //!        quantykube-test-kubeadm cuts BUNDLE
+//!        quantykube-test-kubeadm seed SEED
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ mod keys;
 mod long;
 mod polls;
 mod round;
+mod seed;
 mod tally;
 
 fn main() -> ExitCode {
@@ -23,15 +25,17 @@ fn main() -> ExitCode {
         ["move", bundle] => (*bundle, true, false, false),
         ["move", bundle, "--long"] => (*bundle, true, true, true),
         ["cuts", bundle] => (*bundle, false, false, true),
+        ["seed", seed] => (*seed, false, false, false),
         _ => {
-            eprintln!(
-                "usage: quantykube-test-kubeadm move BUNDLE [--long]\n       quantykube-test-kubeadm cuts BUNDLE"
-            );
+            eprintln!("usage: quantykube-test-kubeadm move BUNDLE [--long] | cuts BUNDLE | seed SEED");
             return ExitCode::from(2);
         }
     };
     let bundle = Path::new(bundle);
     let mut tally = Tally::new();
+    if args[0] == "seed" {
+        seed::first_boot(bundle, &mut tally);
+    }
     if round {
         let mut bench = Bench::set_up(bundle);
         round::round(&mut bench, &mut tally, long);

@@ -280,6 +280,13 @@ impl Vm {
         let name = format!("carry{number}");
         let image = self.folder.join(&name);
         carry::make(content, &image);
+        let device = self.plug_in(&name, &image);
+        self.sh(&format!("mkdir -p /mnt/{name} && mount -o ro {device} /mnt/{name}"));
+        format!("/mnt/{name}")
+    }
+
+    /// Plugs in a disk image under a name; returns its device. It stays over a reboot, not over a power cut.
+    pub fn plug_in(&self, name: &str, image: &Path) -> String {
         let mut qmp = self.qmp();
         let file = json!({ "driver": "file", "filename": image.to_str() });
         qmp.call(
@@ -292,8 +299,27 @@ impl Vm {
         );
         let device = format!("/dev/disk/by-id/virtio-{name}");
         self.until("the disk is there", &format!("test -e {device}"), BOOT);
-        self.sh(&format!("mkdir -p /mnt/{name} && mount -o ro {device} /mnt/{name}"));
-        format!("/mnt/{name}")
+        device
+    }
+
+    /// Reboots the machine from inside and waits until scripts run again.
+    pub fn reboot(&self) {
+        let boot = self.sh("cat /proc/sys/kernel/random/boot_id");
+        // It may be gone before it answers.
+        let _ = self.try_run("systemctl reboot", Duration::from_secs(5));
+        let begun = Instant::now();
+        loop {
+            let now = self.try_run("cat /proc/sys/kernel/random/boot_id", Duration::from_secs(20));
+            if now.is_some_and(|output| output.code == 0 && output.out != boot) {
+                return;
+            }
+            assert!(
+                begun.elapsed() < BOOT,
+                "the machine has not rebooted after {BOOT:?}:\n{}",
+                self.end_of_console()
+            );
+            std::thread::sleep(Duration::from_millis(500));
+        }
     }
 
     /// What the machine has written on its second serial port (`/dev/ttyS1`) so far. It survives a power cut.
