@@ -34,6 +34,8 @@ pub struct Vm {
     /// The machine's clock when it was last turned on or off, in seconds since 1970.
     clock: u64,
     disks: RefCell<u32>,
+    /// An image that is attached at every boot.
+    second: Option<PathBuf>,
     _lock: File,
 }
 
@@ -57,6 +59,11 @@ impl Vm {
 
     /// A cold boot; returns as soon as scripts run in it. Units are still starting.
     pub fn boot(disk: Disk) -> Vm {
+        Vm::boot_with(disk, None)
+    }
+
+    /// The same with an image as a second disk, which can only be read and is there at every boot.
+    pub fn boot_with(disk: Disk, second: Option<&Path>) -> Vm {
         let baked = places::baked();
         let clock = baked_clock(&baked);
         let (file, format) = match disk {
@@ -64,6 +71,7 @@ impl Vm {
             Disk::Node => ("node.qcow2", "qcow2"),
         };
         let mut vm = Vm::make(&baked, &baked.join(file), format, clock);
+        vm.second = second.map(Path::to_owned);
         vm.power_on();
         vm
     }
@@ -93,6 +101,7 @@ impl Vm {
             power: None,
             clock,
             disks: RefCell::new(0),
+            second: None,
             _lock: lock,
         }
     }
@@ -114,6 +123,10 @@ impl Vm {
             let _ = fs::remove_file(self.folder.join(socket));
         }
         let mut command = hardware::qemu(&self.baked, &self.folder.join("disk.qcow2"), &self.folder, &clock);
+        if let Some(image) = &self.second {
+            let drive = format!("id=second,if=none,format=raw,readonly=on,file={}", image.display());
+            command.args(["-drive", &drive, "-device", "virtio-blk-pci,drive=second"]);
+        }
         if let Some(memory) = memory {
             command.arg("-incoming").arg(format!("exec:cat '{}'", memory.display()));
         }
@@ -280,13 +293,6 @@ impl Vm {
         let name = format!("carry{number}");
         let image = self.folder.join(&name);
         carry::make(content, &image);
-        let device = self.plug_in(&name, &image);
-        self.sh(&format!("mkdir -p /mnt/{name} && mount -o ro {device} /mnt/{name}"));
-        format!("/mnt/{name}")
-    }
-
-    /// Plugs in a disk image under a name; returns its device. It stays over a reboot, not over a power cut.
-    pub fn plug_in(&self, name: &str, image: &Path) -> String {
         let mut qmp = self.qmp();
         let file = json!({ "driver": "file", "filename": image.to_str() });
         qmp.call(
@@ -299,27 +305,8 @@ impl Vm {
         );
         let device = format!("/dev/disk/by-id/virtio-{name}");
         self.until("the disk is there", &format!("test -e {device}"), BOOT);
-        device
-    }
-
-    /// Reboots the machine from inside and waits until scripts run again.
-    pub fn reboot(&self) {
-        let boot = self.sh("cat /proc/sys/kernel/random/boot_id");
-        // It may be gone before it answers.
-        let _ = self.try_run("systemctl reboot", Duration::from_secs(5));
-        let begun = Instant::now();
-        loop {
-            let now = self.try_run("cat /proc/sys/kernel/random/boot_id", Duration::from_secs(20));
-            if now.is_some_and(|output| output.code == 0 && output.out != boot) {
-                return;
-            }
-            assert!(
-                begun.elapsed() < BOOT,
-                "the machine has not rebooted after {BOOT:?}:\n{}",
-                self.end_of_console()
-            );
-            std::thread::sleep(Duration::from_millis(500));
-        }
+        self.sh(&format!("mkdir -p /mnt/{name} && mount -o ro {device} /mnt/{name}"));
+        format!("/mnt/{name}")
     }
 
     /// What the machine has written on its second serial port (`/dev/ttyS1`) so far. It survives a power cut.
