@@ -156,6 +156,7 @@ fn render(request: &Request) -> Result<String, Failure> {
         "# Written by quantykube-bundle {}: verifies a bundle and runs it at first boot.",
         env!("CARGO_PKG_VERSION")
     );
+    text.push_str("# A node that runs keeps what cloud-init would set anew.\nlocale: 'false'\n");
     if request.kubeadm.is_none() {
         text.push_str("# The cluster on this node knows it by its name.\npreserve_hostname: true\n");
     }
