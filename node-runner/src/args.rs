@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use quantykube_base::{Exit, Failure, Reporter};
+use quantykube_base::{Exit, Failure, Reporter, parse_time};
 use quantykube_bundle_format::PublicKey;
 
 use crate::commands::bundle::Meant;
@@ -101,7 +101,7 @@ enum Verb {
         #[arg(long, value_enum, default_value = "control-plane")]
         role: Role,
         /// How long to wait for what the move needs, such as 90s, 30m or 2h.
-        #[arg(long, value_name = "TIME", default_value = "30m", value_parser = time)]
+        #[arg(long, value_name = "TIME", default_value = "30m", value_parser = parse_time)]
         deadline: Duration,
         /// On a node without a cluster first run kubeadm init with this configuration.
         #[arg(long, value_name = "FILE")]
@@ -415,22 +415,6 @@ pub fn parse() -> Line {
         json: typed.json,
         inside: typed.inside.map(Shared::at),
         command: check(typed.verb),
-    }
-}
-
-/// A time as `90s`, `30m` or `2h`.
-fn time(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        other => return Err(format!("{other:?} is no unit: expected s, m or h, as in 30m")),
-    };
-    let number: u64 = digits.parse().map_err(|_| format!("{digits:?} is no number"))?;
-    match number.checked_mul(unit) {
-        Some(seconds) if (1..=24 * 3600).contains(&seconds) => Ok(Duration::from_secs(seconds)),
-        _ => Err("expected a time from 1s to 24h".into()),
     }
 }
 

@@ -2,8 +2,6 @@
 //! Prometheus' own promtool takes both files, and each rule fires on its fault and on nothing else.
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -78,15 +76,6 @@ fn metrics_are_found_in_expressions() {
     assert_eq!(found, expected);
 }
 
-fn page(port: u16) -> String {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
-    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    stream.write_all(request.as_bytes()).expect("it reads");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("it answers");
-    text
-}
-
 /// `up` is Prometheus' own; every other metric must be on the page, with the labels that rules choose by.
 #[test]
 fn every_metric_of_the_rules_is_exported() {
@@ -95,7 +84,7 @@ fn every_metric_of_the_rules_is_exported() {
         let mut clients = running.clients().await;
         clients.kv.put(put("k", "x")).await.expect("a put");
     });
-    let page = page(running.port);
+    let page = running.metrics();
     let exported: BTreeSet<&str> = page
         .lines()
         .filter(|line| !line.starts_with('#'))

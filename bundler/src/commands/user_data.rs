@@ -2,10 +2,11 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::ValueEnum;
-use quantykube_base::{Exit, Failure, Reporter};
-use quantykube_bundle_format::{Digest, PublicKey, Unverified};
+use quantykube_base::{Exit, Failure, Reporter, parse_time};
+use quantykube_bundle_format::{Digest, Hasher, PublicKey, Unverified};
 use serde_json::json;
 
 use crate::args::{self, Meant};
@@ -35,8 +36,8 @@ pub struct Common {
     #[arg(long, value_name = "ROLE", default_value = "control-plane")]
     pub role: Role,
     /// How long the node waits for its API server
-    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = first_boot::seconds)]
-    pub deadline: u64,
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = parse_time)]
+    pub deadline: Duration,
     /// The bundle: its checksum and id are compared on the node before anything of it runs
     #[arg(long, value_name = "FILE")]
     pub bundle: Option<PathBuf>,
@@ -156,7 +157,7 @@ pub fn request(common: &Common, place: Place, report: &Reporter) -> Result<Reque
     Ok(Request {
         place,
         role: common.role,
-        deadline: common.deadline,
+        deadline: common.deadline.as_secs(),
         sha256,
         id,
         key: key
@@ -166,10 +167,9 @@ pub fn request(common: &Common, place: Place, report: &Reporter) -> Result<Reque
 }
 
 fn sha256_of(path: &Path) -> Result<Digest, Failure> {
-    use sha2::{Digest as _, Sha256};
     let cannot = |error| Failure::new(Exit::Failed, "read", format!("cannot read {}", path.display())).because(error);
     let mut file = quantykube_base::open_regular(path).map_err(cannot)?;
-    let mut hash = Sha256::new();
+    let mut hash = Hasher::new();
     let mut buffer = vec![0; 1 << 20];
     loop {
         match file.read(&mut buffer).map_err(cannot)? {
@@ -177,6 +177,5 @@ fn sha256_of(path: &Path) -> Result<Digest, Failure> {
             read => hash.update(&buffer[..read]),
         }
     }
-    let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(hex.parse().expect("64 hexadecimal digits are a digest"))
+    Ok(hash.finish())
 }

@@ -209,22 +209,6 @@ fn is_plain(text: &str, more: &[u8]) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
 }
 
-/// A time as `30m`, `90s` or `2h`, in seconds.
-pub fn seconds(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        other => return Err(format!("{other:?} is no unit: expected s, m or h, as in 30m")),
-    };
-    let number: u64 = digits.parse().map_err(|_| format!("{digits:?} is no number"))?;
-    match number.checked_mul(unit) {
-        Some(seconds) if (1..=24 * 3600).contains(&seconds) => Ok(seconds),
-        _ => Err("expected a time from 1s to 24h".into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -316,17 +300,6 @@ mod tests {
         for kubeadm in ["", "\n", " a: b", "a: \u{7}", "a\tb"] {
             let kubeadm = Some(kubeadm.to_owned());
             assert!(render(&Request { kubeadm, ..request() }).is_err());
-        }
-    }
-
-    #[test]
-    fn times_have_units_and_ends() {
-        assert_eq!(
-            (seconds("30m"), seconds("90s"), seconds("2h")),
-            (Ok(1800), Ok(90), Ok(7200))
-        );
-        for bad in ["30", "0s", "25h", "m", "1d", "-1s", "99999999999999999999s"] {
-            assert!(seconds(bad).is_err(), "{bad}");
         }
     }
 }

@@ -37,16 +37,15 @@ pub fn file_state(path: &Path) -> Result<FileState, Error> {
 /// The same of a file that `server` may hold: a running one tells its revision itself. Whoever asks sees to it that nobody
 /// writes meanwhile.
 pub async fn file_state_of(path: &Path, server: &Source) -> Result<FileState, Error> {
-    match Frozen::open(path) {
-        Err(quantykube_store_file::Error::Locked { .. }) => Ok(FileState {
+    match file_state(path) {
+        Err(Error::File {
+            source: quantykube_store_file::Error::Locked { .. },
+            ..
+        }) => Ok(FileState {
             revision: store_revision(server).await?,
             imported: imported_at(path)?,
         }),
-        Err(source) => Err(file_error(path, source)),
-        Ok(frozen) => Ok(FileState {
-            revision: frozen.revision(),
-            imported: frozen.imported(),
-        }),
+        state => state,
     }
 }
 
