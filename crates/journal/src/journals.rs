@@ -1,5 +1,6 @@
 //! The folder of all journals: list them, begin a move, go on with the open one.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use quantykube_base::Exit;
@@ -50,22 +51,14 @@ impl Journals {
 
     /// The move that is neither done nor put back, if there is one.
     pub fn open_move(&self, system: &dyn System) -> Result<Option<Summary>, Error> {
-        Ok(self
-            .list(system)?
-            .into_iter()
-            .rev()
-            .find(|j| matches!(j.status, Status::Open { .. })))
+        let list = self.list(system)?;
+        let open = list.iter().rposition(Summary::is_open);
+        Ok(open.and_then(|at| list.into_iter().nth(at)))
     }
 
     /// The newest install of a move that is in force: done, and not undone by a later plan.
     pub fn in_force(&self, system: &dyn System, move_name: &str) -> Result<Option<Summary>, Error> {
-        let newest = self.list(system)?.into_iter().rev();
-        let newest = newest
-            .filter(|j| j.plan.name == move_name && j.status == Status::Moved)
-            .take(1);
-        Ok(newest
-            .into_iter()
-            .find(|j| j.plan.direction == plan::Direction::Install))
+        Ok(in_force(self.list(system)?, move_name))
     }
 
     /// The number that the next journal gets.
@@ -98,6 +91,50 @@ impl Journals {
         }
         names.sort();
         Ok(names)
+    }
+}
+
+/// What [`Journals::in_force`] says, of a list that was read before.
+pub fn in_force(list: Vec<Summary>, move_name: &str) -> Option<Summary> {
+    let mut newest = list.into_iter().rev();
+    newest
+        .find(|j| j.plan.name == move_name && j.status == Status::Moved)
+        .filter(|j| j.plan.direction == plan::Direction::Install)
+}
+
+/// [`Journals::list`] for who asks again and again: what has ended is read once.
+#[derive(Debug, Default)]
+pub struct Lister {
+    /// By name, with the log's length.
+    known: BTreeMap<String, (u64, Summary)>,
+}
+
+impl Lister {
+    /// All journals, oldest first.
+    ///
+    /// # Errors
+    /// As [`Journals::list`].
+    pub fn list(&mut self, journals: &Journals, system: &dyn System) -> Result<Vec<Summary>, Error> {
+        let mut found = Vec::new();
+        let mut known = BTreeMap::new();
+        for (number, id) in journals.names(system)? {
+            let folder = journals.root.join(&id);
+            let length = match system.look(&folder.join("log"))? {
+                Some(Entry::File(length, _)) => length,
+                _ => 0,
+            };
+            let summary = match self.known.remove(&id) {
+                Some((before, summary)) if before == length => summary,
+                _ => Stored::read(system, &folder, &id)?.summary(number)?,
+            };
+            // A torn record that is written again has its old length: an open one is always read.
+            if !summary.is_open() {
+                known.insert(id, (length, summary.clone()));
+            }
+            found.push(summary);
+        }
+        self.known = known;
+        Ok(found)
     }
 }
 
@@ -483,6 +520,13 @@ pub struct Summary {
     pub began: u64,
     /// Wall clock of the last record; 0 where there is none yet.
     pub last: u64,
+}
+
+impl Summary {
+    /// Whether it is neither done nor put back.
+    pub fn is_open(&self) -> bool {
+        matches!(self.status, Status::Open { .. })
+    }
 }
 
 /// Where a journal stands.

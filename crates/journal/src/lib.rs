@@ -20,7 +20,7 @@ mod state;
 pub mod system;
 
 pub use error::Error;
-pub use journals::{Ending, Journals, Observer, Outcome, Session, Status, Summary, Trouble};
+pub use journals::{Ending, Journals, Lister, Observer, Outcome, Session, Status, Summary, Trouble, in_force};
 pub use log::LogError;
 pub use plan::{Back, Binding, Content, Direction, Op, Pid, Plan, Process, Step, Way};
 pub use state::IllegalEvent;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use quantykube_base::Exit;
 use quantykube_journal::system::sim::trial::{Silent, Trial};
 use quantykube_journal::system::sim::{Program, Sim, Writes};
-use quantykube_journal::{Ending, Error, Interrupt, Journals, Outcome, Status, System};
+use quantykube_journal::{Ending, Error, Interrupt, Journals, Lister, Outcome, Status, System};
 
 mod common;
 use common::{ETCD, MACHINE, MANIFEST, STORE, STORE_FILE, UNIT, install, moved_node, node, run, session, undo};
@@ -336,4 +336,38 @@ fn newer_formats_are_refused_and_damage_is_named() {
     assert_eq!(error.exit(), Exit::Stuck);
     let chain = error.failure().chain();
     assert!(chain.iter().any(|cause| cause.contains("at byte 48")), "{chain:?}");
+}
+
+#[test]
+fn what_has_ended_is_read_once_and_what_is_open_each_time() {
+    let mut sim = moved_node(Writes::None);
+    let mut lister = Lister::default();
+    let told = |list: Vec<quantykube_journal::Summary>| -> Vec<(String, Status, usize)> {
+        list.into_iter().map(|j| (j.id, j.status, j.done)).collect()
+    };
+    let mut whole = sim.clone();
+    run(&mut whole, &undo()).unwrap();
+    let begun = sim.effects();
+    let mut open = 0;
+    for at in (begun + 1..=whole.effects()).step_by(7) {
+        let mut sim = sim.clone();
+        sim.interrupt_at = Some((at, Interrupt::Stop));
+        run(&mut sim, &undo()).unwrap();
+        for round in ["cut off", "ended"] {
+            let (expected, found) = (journals().list(&sim).unwrap(), lister.list(&journals(), &sim).unwrap());
+            open += usize::from(expected.iter().any(quantykube_journal::Summary::is_open));
+            assert_eq!(told(found), told(expected), "{round} at {at}");
+            sim.interrupt_at = None;
+            let _ = resume(&mut sim);
+        }
+    }
+    println!("{open} lists with an open move");
+    assert!(open > 3);
+    // The proof that it is not read: it could not be.
+    let plan = journals().list(&sim).unwrap()[0].folder.join("plan.json");
+    let before = told(lister.list(&journals(), &sim).unwrap());
+    sim.file(plan.to_str().unwrap(), "{", 0o600);
+    assert!(journals().list(&sim).is_err());
+    assert_eq!(told(lister.list(&journals(), &sim).unwrap()), before);
+    assert!(Lister::default().list(&journals(), &sim).is_err());
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use quantykube_journal::{Journals, Pid, System};
+use quantykube_journal::{Pid, Summary, System, in_force};
 
 use crate::facts::manifest::{Flags, Manifest};
 use crate::facts::{Root, chain, process};
@@ -37,45 +37,62 @@ pub enum Look {
     Taken(Box<Incident>, Flags),
 }
 
-/// The side that has the data. `None` where no move ever ended on this node, or one is open.
-pub fn side(journals: &Journals, system: &dyn System) -> Result<Option<Side>, quantykube_journal::Error> {
-    if journals.open_move(system)?.is_some() {
-        return Ok(None);
+/// What the journals say.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Standing {
+    /// No move ever ended on this node.
+    Unmoved,
+    /// A move is open: what the folder holds is its business.
+    Open,
+    /// The side that has the data.
+    Settled(Side),
+}
+
+impl Standing {
+    /// Read out of all journals, oldest first.
+    pub fn of(list: Vec<Summary>) -> Standing {
+        if list.iter().any(Summary::is_open) {
+            return Standing::Open;
+        }
+        let newest = list.iter().rev().filter(|j| j.plan.name == NAME);
+        let newest = newest.filter_map(|j| Installed::of(&j.id, &j.plan).ok()).next();
+        let in_force = in_force(list, NAME);
+        let on_store = in_force.is_some();
+        let installed = in_force.and_then(|j| Installed::of(&j.id, &j.plan).ok()).or(newest);
+        installed.map_or(Standing::Unmoved, |installed| {
+            Standing::Settled(match on_store {
+                true => Side {
+                    data: "store",
+                    right: installed.store,
+                    wrong: installed.etcd,
+                    manifest: installed.manifest,
+                },
+                false => Side {
+                    data: "etcd",
+                    right: installed.etcd,
+                    wrong: installed.store,
+                    manifest: installed.manifest,
+                },
+            })
+        })
     }
-    let in_force = journals.in_force(system, NAME)?;
-    let on_store = in_force.is_some();
-    let installs = journals.list(system)?.into_iter().rev();
-    let newest = in_force.into_iter().chain(installs.filter(|j| j.plan.name == NAME));
-    let installed = newest.filter_map(|j| Installed::of(&j.id, &j.plan).ok()).next();
-    Ok(installed.map(|installed| match on_store {
-        true => Side {
-            data: "store",
-            right: installed.store,
-            wrong: installed.etcd,
-            manifest: installed.manifest,
-        },
-        false => Side {
-            data: "etcd",
-            right: installed.etcd,
-            wrong: installed.store,
-            manifest: installed.manifest,
-        },
-    }))
 }
 
 /// Looks once, and takes away what is wrong.
-pub fn look(root: &Root, system: &mut dyn System) -> Result<Look, quantykube_journal::Error> {
-    let journals = root.journals();
-    let found = side(&journals, system)?.and_then(|side| Some((wrong(root, &side)?, side)));
-    if found.is_none() {
+pub fn look(root: &Root, standing: &Standing, system: &mut dyn System) -> Result<Look, quantykube_journal::Error> {
+    let Standing::Settled(side) = standing else {
+        return Ok(Look::Quiet);
+    };
+    if wrong(root, side).is_none() {
         return Ok(Look::Quiet);
     }
+    let journals = root.journals();
     let _session = match journals.lock(system) {
         Err(quantykube_journal::Error::Locked { .. }) => return Ok(Look::Later),
         session => session?,
     };
     // Once more with the lock: a move may have come and gone.
-    let Some(side) = side(&journals, system)? else {
+    let Standing::Settled(side) = Standing::of(journals.list(system)?) else {
         return Ok(Look::Quiet);
     };
     match wrong(root, &side) {

@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::Root;
 
+#[cfg(test)]
+pub use look::Standing;
 pub use watch::{release, watch};
 
 /// Where the guard writes what it did last: JSON, an [`Incident`], 0644, replaced as a whole.

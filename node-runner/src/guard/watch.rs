@@ -13,15 +13,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use quantykube_base::{Exit, Failure};
-use quantykube_journal::{Pid, System};
+use quantykube_journal::{Lister, Pid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 use serde_json::json;
 
 use crate::commands::Context;
+use crate::facts::Root;
 use crate::facts::manifest::Flags;
 use crate::guard::Incident;
-use crate::guard::look::{Look, look, side, terminate};
+use crate::guard::look::{Look, Standing, look, terminate};
 
 /// How often it looks though nothing was said to have changed: the folder may have become another one.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -37,18 +38,23 @@ pub fn watch(context: &Context) -> Result<Exit, Failure> {
     let mut watched: Option<(PathBuf, OwnedFd)> = None;
     let mut ending: Option<(Flags, Instant)> = None;
     let mut asked: Vec<Pid> = Vec::new();
+    let mut lister = Lister::default();
     let mut told = String::new();
     let mut ready = false;
     loop {
-        follow_folder(context, system, &mut watched);
         // The watch is set before the look: what changes in between is seen by one of the two.
+        let looked = lister.list(&context.root.journals(), system).and_then(|list| {
+            let standing = Standing::of(list);
+            follow_folder(&context.root, &standing, &mut watched);
+            Ok((look(&context.root, &standing, system)?, standing))
+        });
         let mut wait = LOOK_EVERY;
-        match look(&context.root, system) {
+        match looked {
             // A move that is open may end at any moment, and nothing in the watched folder tells so.
-            Ok(Look::Quiet) if watched.is_none() || is_open(context, system) => wait = SOON,
-            Ok(Look::Quiet) => {}
-            Ok(Look::Later) => wait = SOON,
-            Ok(Look::Taken(incident, flags)) => {
+            Ok((Look::Quiet, standing)) if watched.is_none() || standing == Standing::Open => wait = SOON,
+            Ok((Look::Quiet, _)) => {}
+            Ok((Look::Later, _)) => wait = SOON,
+            Ok((Look::Taken(incident, flags), _)) => {
                 tell(context, &incident);
                 ending = Some((flags, Instant::now()));
                 wait = Duration::ZERO;
@@ -74,28 +80,27 @@ pub fn watch(context: &Context) -> Result<Exit, Failure> {
             notify_ready();
         }
         match &watched {
-            Some((_, handle)) => wait_for_change(handle, wait),
+            Some((_, handle)) => {
+                wait_for_change(handle, wait);
+            }
             None => std::thread::sleep(wait),
         }
     }
 }
 
-fn is_open(context: &Context, system: &dyn System) -> bool {
-    matches!(context.root.journals().open_move(system), Ok(Some(_)))
-}
-
-/// Keeps the watch on the folder that the journals name.
-fn follow_folder(context: &Context, system: &dyn System, watched: &mut Option<(PathBuf, OwnedFd)>) {
+/// Keeps the watch on the folder that the journals name, and forgets what it has told so far: the look that follows sees
+/// all of it, and a wait for a change must not end at once for ever.
+fn follow_folder(root: &Root, standing: &Standing, watched: &mut Option<(PathBuf, OwnedFd)>) {
+    if watched.as_ref().is_some_and(|(_, handle)| !is_watched(handle)) {
+        *watched = None;
+    }
     // While a move is open its folder stays watched.
-    let Ok(Some(side)) = side(&context.root.journals(), system) else {
+    let Standing::Settled(side) = standing else {
         return;
     };
     let folder = side.manifest.parent().unwrap_or(Path::new("/")).to_owned();
-    let stands = watched
-        .as_ref()
-        .is_some_and(|(path, handle)| *path == folder && is_watched(handle));
-    if !stands {
-        *watched = open(&context.root.at(&folder)).ok().map(|handle| (folder, handle));
+    if watched.as_ref().is_none_or(|(path, _)| *path != folder) {
+        *watched = open(&root.at(&folder)).ok().map(|handle| (folder, handle));
     }
 }
 
@@ -122,12 +127,13 @@ fn is_watched(handle: &OwnedFd) -> bool {
     true
 }
 
-fn wait_for_change(handle: &OwnedFd, at_most: Duration) {
+/// Whether something has changed.
+fn wait_for_change(handle: &OwnedFd, at_most: Duration) -> bool {
     let timeout = Timespec {
         tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: at_most.subsec_nanos().into(),
     };
-    let _ = poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&timeout));
+    poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&timeout)).is_ok_and(|ready| ready > 0)
 }
 
 /// To the system journal, and to whoever stands at the machine.
@@ -198,4 +204,49 @@ pub fn release(context: &Context) -> Result<Exit, Failure> {
         json!({"what": "guard release", "changed": true, "manifest": incident.manifest, "names": incident.expected}),
     );
     Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::look::Side;
+    use crate::testing::put;
+
+    #[test]
+    fn what_was_told_is_told_once_whoever_has_the_data() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::new(folder.path());
+        let manifest = PathBuf::from("/etc/kubernetes/manifests/kube-apiserver.yaml");
+        let settled = Standing::Settled(Side {
+            data: "store",
+            right: "https://127.0.0.1:2479".into(),
+            wrong: "https://127.0.0.1:2379".into(),
+            manifest: manifest.clone(),
+        });
+        put(&root, manifest.to_str().unwrap(), "kind: Pod\n");
+        let mut watched = None;
+        follow_folder(&root, &settled, &mut watched);
+        let changed = |watched: &Option<(PathBuf, OwnedFd)>, at_most| {
+            wait_for_change(&watched.as_ref().expect("a folder is watched").1, at_most)
+        };
+        assert!(!changed(&watched, Duration::ZERO));
+        for standing in [&settled, &Standing::Open, &Standing::Unmoved] {
+            put(&root, manifest.to_str().unwrap(), "kind: Pod\n---\n");
+            assert!(changed(&watched, Duration::from_secs(20)), "{standing:?}");
+            follow_folder(&root, standing, &mut watched);
+            assert!(
+                !changed(&watched, Duration::ZERO),
+                "{standing:?}: it would look again and again"
+            );
+        }
+        // Another folder under the same name, which only a look while a move is open has seen go.
+        let path = root.at(manifest.parent().unwrap());
+        std::fs::rename(&path, path.with_file_name("gone")).unwrap();
+        std::fs::remove_dir_all(path.with_file_name("gone")).unwrap();
+        follow_folder(&root, &Standing::Open, &mut watched);
+        put(&root, manifest.to_str().unwrap(), "kind: Pod\n");
+        follow_folder(&root, &settled, &mut watched);
+        put(&root, manifest.to_str().unwrap(), "kind: Pod\n---\n");
+        assert!(changed(&watched, Duration::from_secs(20)));
+    }
 }

@@ -11,6 +11,7 @@ use quantykube_journal::{Binding, Ending, Journals, Op, Plan, System};
 use crate::facts::certificates::Files;
 use crate::facts::manifest::Manifest;
 use crate::facts::{Root, api_server, process};
+use crate::guard::Standing;
 use crate::moves::{etcd_servers, places, store, undo_store};
 use crate::testing::{API_SERVER, render};
 
@@ -161,6 +162,15 @@ fn undo_plan(sim: &Sim) -> Plan {
     undo_store::plan(&node, store::READY_TIMEOUT_S)
 }
 
+/// The side that the guard defends; the other words where it defends none.
+fn defended(sim: &Sim) -> &'static str {
+    match Standing::of(Journals::at(Journals::ROOT).list(sim).unwrap()) {
+        Standing::Settled(side) => side.data,
+        Standing::Open => "open",
+        Standing::Unmoved => "unmoved",
+    }
+}
+
 fn run(sim: &mut Sim, plan: &Plan) -> quantykube_journal::Outcome {
     let session = Journals::at(Journals::ROOT).lock(sim).unwrap();
     let outcome = session.run(plan, sim, &mut Silent).unwrap();
@@ -238,7 +248,9 @@ fn the_plan_of_install_is_sound_and_says_what_it_does() {
 #[test]
 fn installed_and_undone_the_manifest_has_its_old_bytes_and_other_edits_stay() {
     let manifest = manifest();
+    assert_eq!(defended(&machine(&manifest, Writes::WhenReady)), "unmoved");
     let mut sim = moved(&manifest, Writes::WhenReady);
+    assert_eq!(defended(&sim), "store");
     let on_store = String::from_utf8(sim.read(Path::new(API_SERVER)).unwrap()).unwrap();
     assert_eq!(on_store, manifest.text.replace(ETCD, "https://127.0.0.1:2479"));
     // Someone changes another line meanwhile.
@@ -253,7 +265,7 @@ fn installed_and_undone_the_manifest_has_its_old_bytes_and_other_edits_stay() {
         (Ending::Moved, Exit::Done),
         "{outcome:?}"
     );
-    assert_eq!(sim.serving(), Some("etcd"));
+    assert_eq!((sim.serving(), defended(&sim)), (Some("etcd"), "etcd"));
     assert_eq!(sim.node.violations, Vec::<String>::new());
     let back = String::from_utf8(sim.read(Path::new(API_SERVER)).unwrap()).unwrap();
     assert_eq!(back, manifest.text.replace("cpu: 250m", "cpu: 300m"));
@@ -507,6 +519,7 @@ fn what_needs_a_person_is_not_tried_again_at_boot() {
     let plan = install_plan(&sim, &manifest);
     sim.node.ready_on_store = false;
     assert_eq!(run(&mut sim, &plan).ending, Ending::Stuck);
+    assert_eq!(defended(&sim), "open");
     sim.power_on(How::Reboot);
     let from = sim.effects();
     let journals = Journals::at(Journals::ROOT);
