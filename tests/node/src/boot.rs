@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::group::Group;
 use crate::places;
 
 /// What a node is to be.
@@ -34,8 +35,8 @@ impl Default for Options {
 }
 
 /// Options of systemd-nspawn that the first boot and every other run share.
-pub fn nspawn(root: &Path, options: &Options) -> Command {
-    let mut command = Command::new("systemd-nspawn");
+pub fn nspawn(root: &Path, options: &Options, group: &Group) -> Command {
+    let mut command = group.command("systemd-nspawn");
     command
         .args([
             "--quiet",
@@ -45,7 +46,7 @@ pub fn nspawn(root: &Path, options: &Options) -> Command {
             "--console=pipe",
             "--capability=all",
         ])
-        .arg(format!("--machine=quantykube-{}", std::process::id()))
+        .arg(format!("--machine={}", group.name()))
         .arg(format!("--hostname={}", options.name))
         .arg(format!("--bind-ro={}:/opt/kubernetes", places::peers().display()))
         .arg("--directory")
@@ -59,7 +60,7 @@ pub fn nspawn(root: &Path, options: &Options) -> Command {
 }
 
 /// Makes the root folder of a new node at `root`, which must not exist.
-pub fn make_root(root: &Path, options: &Options) {
+pub fn make_root(root: &Path, options: &Options, group: &Group) {
     let template = places::template();
     run(Command::new("cp")
         .args(["--archive", "--reflink=auto"])
@@ -83,7 +84,7 @@ pub fn make_root(root: &Path, options: &Options) {
     if options.kubeadm {
         fs::copy(places::standin(), root.join("usr/bin/kubelet")).expect("the stand-in can be copied in");
         write(&etc.join("node-kubeadm.yaml"), &kubeadm_config(options));
-        run(nspawn(root, options).arg("/usr/local/sbin/node-render"));
+        run(nspawn(root, options, group).arg("/usr/local/sbin/node-render"));
     }
 }
 

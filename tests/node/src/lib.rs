@@ -11,12 +11,12 @@
 //! println!("{}", node.kubectl(&["get", "namespaces"]));
 //! ```
 //!
-//! One node runs at a time on a machine: systemd-nspawn puts all it starts from one place into one control group, so
-//! two nodes would see each other's units as theirs. [`Node::boot`] waits for the other one to end. Everything here
-//! panics with a message that says what to do, as tests do; only root can boot a node.
+//! Two nodes may run at a time on a machine, each in control groups of its own; [`Node::boot`] waits for a place.
+//! Everything here panics with a message that says what to do, as tests do; only root can boot a node.
 
 mod access;
 mod boot;
+mod group;
 mod machine;
 mod places;
 mod spawned;

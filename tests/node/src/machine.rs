@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::boot::{self, Options};
+use crate::group::Group;
 use crate::{places, still};
 
 /// How long a boot may take on a machine that is busy with other things.
@@ -19,6 +20,7 @@ pub struct Node {
     pub(crate) options: Options,
     folder: PathBuf,
     power: Option<Power>,
+    group: Group,
     /// Held until the last process of the node is gone, also if the test is killed.
     lock: File,
 }
@@ -55,18 +57,19 @@ impl Node {
         // First, for they panic if something is missing.
         places::template();
         places::peers();
-        let lock = take_lock();
-        let folder = places::node();
-        // Whoever holds the lock is the only one here: what lies there is from a test that was killed.
+        let (slot, lock) = take_slot();
+        let folder = places::node(slot);
+        // Whoever holds the lock is the only one there: what lies there is from a test that was killed.
         remove(&folder);
         fs::create_dir_all(&folder).unwrap_or_else(|err| panic!("cannot make {}: {err}", folder.display()));
         let node = Node {
             options,
             folder,
             power: None,
+            group: Group::make(slot),
             lock,
         };
-        boot::make_root(&node.root(), &node.options);
+        boot::make_root(&node.root(), &node.options, &node.group);
         node
     }
 
@@ -112,7 +115,7 @@ impl Node {
             .append(true)
             .open(self.console())
             .unwrap_or_else(|err| panic!("cannot open {}: {err}", self.console().display()));
-        let mut nspawn = boot::nspawn(&self.root(), &self.options)
+        let mut nspawn = boot::nspawn(&self.root(), &self.options, &self.group)
             .arg("--boot")
             .stdout(console.try_clone().expect("a file handle can be doubled"))
             .stderr(console)
@@ -226,20 +229,28 @@ impl Drop for Node {
     }
 }
 
-fn take_lock() -> File {
-    let path = places::lock();
-    let lock = File::options().create(true).append(true).open(&path);
-    let lock = lock.unwrap_or_else(|err| panic!("cannot open {}: {err}", path.display()));
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(fs::TryLockError::WouldBlock) => {
-            eprintln!("node: another node of the tests runs on this machine; waiting for its end");
-            lock.lock()
-                .unwrap_or_else(|err| panic!("cannot lock {}: {err}", path.display()));
+/// The first slot that is free, with its lock. Who finds none waits, in no order: tests are the only ones who ask.
+fn take_slot() -> (usize, File) {
+    let mut told = false;
+    loop {
+        for slot in 0..places::SLOTS {
+            let path = places::lock(slot);
+            let lock = File::options().create(true).append(true).open(&path);
+            let lock = lock.unwrap_or_else(|err| panic!("cannot open {}: {err}", path.display()));
+            match lock.try_lock() {
+                Ok(()) => return (slot, lock),
+                Err(fs::TryLockError::WouldBlock) => {}
+                Err(fs::TryLockError::Error(err)) => panic!("cannot lock {}: {err}", path.display()),
+            }
         }
-        Err(fs::TryLockError::Error(err)) => panic!("cannot lock {}: {err}", path.display()),
+        if !std::mem::replace(&mut told, true) {
+            eprintln!(
+                "node: {} nodes of the tests run on this machine; waiting for an end",
+                places::SLOTS
+            );
+        }
+        std::thread::sleep(Duration::from_millis(100));
     }
-    lock
 }
 
 /// A process that ends the node when the test lets go of its input, in whatever way. SIGKILL to nspawn would leave the

@@ -45,14 +45,17 @@ pub fn template() -> PathBuf {
     PathBuf::from(String::from_utf8(output.stdout).expect("a path in UTF-8").trim())
 }
 
-/// The one folder of the one node.
-pub fn node() -> PathBuf {
-    cache().join("node/machine")
+/// How many nodes there may be on this machine at a time.
+pub const SLOTS: usize = 2;
+
+/// The folder of the node in a slot.
+pub fn node(slot: usize) -> PathBuf {
+    cache().join(format!("node/machine-{slot}"))
 }
 
-/// Held while a node lives.
-pub fn lock() -> PathBuf {
-    cache().join("node/machine.lock")
+/// Held while the node of a slot lives.
+pub fn lock(slot: usize) -> PathBuf {
+    cache().join(format!("node/machine-{slot}.lock"))
 }
 
 /// The stand-in for the kubelet: in `QUANTYKUBE_BIN`, else built now (static, for the node has no build tools).
