@@ -14,6 +14,7 @@ use crate::bench::{Bench, ETCD, LONG, STORE};
 
 /// The unit that a move runs in.
 pub const UNIT: &str = "quantykube-move.service";
+const JOURNALS: &str = "/var/lib/quantykube/install";
 
 #[test]
 fn killed_at_random_moments_a_move_ends_with_nobody_there() {
@@ -47,19 +48,8 @@ fn killed_at_random_moments_a_move_ends_with_nobody_there() {
         } else {
             done += 1;
         }
-        let _ = run.child.stdout.take();
-        let _ = run.wait();
-        let status = wait_for_the_end(&bench);
-        bench.node.api_ready(LONG);
-        let now_on_store = bench.serves_from() == STORE;
-        assert_eq!(status["data"], if now_on_store { "store" } else { "etcd" }, "{status}");
-        assert_eq!(bench.is_active("quantykube-store"), now_on_store);
-        assert_eq!(bench.is_enabled("quantykube-store"), now_on_store);
-        if !now_on_store {
-            assert_eq!(bench.manifest(), original);
-            assert!(!bench.node.path("/var/lib/quantykube/store/store.qks").exists());
-        }
-        match now_on_store == on_store {
+        let status = ended(&bench, &mut run, &original);
+        match (status["data"] == "store") == on_store {
             true => as_before += 1,
             false => moved += 1,
         }
@@ -87,6 +77,142 @@ fn killed_at_random_moments_a_move_ends_with_nobody_there() {
     let state = bench.node.exec(&["systemctl", "is-system-running"]);
     assert_eq!(String::from_utf8_lossy(&state.stdout).trim(), "running");
     left_open(&bench, &original);
+}
+
+/// Kills the process of a move as soon as its journal has so many records: at each of them, or, where
+/// `QUANTYKUBE_EVERY_RECORD` is not set, at some spread over both ways.
+#[test]
+fn killed_at_every_record_a_move_ends_with_nobody_there() {
+    let every = std::env::var_os("QUANTYKUBE_EVERY_RECORD").is_some();
+    let bench = Bench::set_up();
+    let original = bench.manifest();
+    let before = bench.objects();
+    let whole = ["install", "undo"].map(|verb| {
+        bench.run(&[verb, "store"]).expect(0);
+        bench.node.api_ready(LONG);
+        records(&log_of(&bench, newest(&bench)))
+    });
+    println!("an install has {} records, an undo {}", whole[0], whole[1]);
+    assert!(
+        whole.iter().all(|records| *records > 20),
+        "the test understands the log"
+    );
+    // From the first record, which the plan's journal has when a step begins, to the one before the last.
+    let at = |records: usize| -> Vec<usize> {
+        let step = if every { 1 } else { records.div_ceil(4) };
+        (1..records).step_by(step).collect()
+    };
+    let mut left = whole.map(at);
+    let (mut kills, mut late, mut moved, mut as_before) = (0, 0, 0, 0);
+    loop {
+        let on_store = bench.serves_from() == STORE;
+        let Some(at) = left[usize::from(on_store)].pop() else {
+            if left.iter().all(Vec::is_empty) {
+                break;
+            }
+            bench
+                .run(&[if on_store { "undo" } else { "install" }, "store"])
+                .expect(0);
+            bench.node.api_ready(LONG);
+            continue;
+        };
+        let number = newest(&bench) + 1;
+        let mut run = bench.spawn(&[if on_store { "undo" } else { "install" }, "store"]);
+        let killed = kill_at(&bench, number, at);
+        let status = ended(&bench, &mut run, &original);
+        match killed {
+            // The move was over before: it is no kill, and this one is not tried again.
+            false => late += 1,
+            true => kills += 1,
+        }
+        match (status["data"] == "store") == on_store {
+            true => as_before += 1,
+            false => moved += 1,
+        }
+        let verb = if on_store { "undo" } else { "install" };
+        println!("{verb} killed at record {at}: {}", status["data"]);
+    }
+    let (compared, _) = bench.objects().unchanged_since(&before);
+    println!(
+        "{kills} kills ({late} came too late): {moved} ends were moved, {as_before} as before, {compared} objects as they were"
+    );
+    assert!(kills >= 6 && late * 10 <= kills, "{kills} kills, {late} too late");
+}
+
+/// The number of the newest journal.
+fn newest(bench: &Bench) -> u32 {
+    let names = std::fs::read_dir(bench.node.path(JOURNALS))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let numbers = names.filter_map(|entry| entry.file_name().to_str()?.split_once('-')?.0.parse().ok());
+    numbers.max().unwrap_or(0)
+}
+
+/// A journal's log; nothing where there is none yet.
+fn log_of(bench: &Bench, number: u32) -> Vec<u8> {
+    let mut entries = std::fs::read_dir(bench.node.path(JOURNALS))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let prefix = format!("{number}-");
+    let folder = entries.find(|entry| entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()));
+    folder.map_or_else(Vec::new, |folder| {
+        std::fs::read(folder.path().join("log")).unwrap_or_default()
+    })
+}
+
+/// How many whole records a log has, as docs/journal.md draws it.
+fn records(log: &[u8]) -> usize {
+    let (mut at, mut found) = (48, 0);
+    while let Some(length) = log.get(at..at + 4) {
+        at += 20 + u32::from_le_bytes(length.try_into().unwrap()) as usize;
+        found += usize::from(at <= log.len());
+    }
+    found
+}
+
+/// Waits for the record and kills the process that writes them. Whether there was one.
+fn kill_at(bench: &Bench, number: u32, at: usize) -> bool {
+    let begun = Instant::now();
+    let mut found = None;
+    loop {
+        let records = records(&log_of(bench, number));
+        if records > 0 && found.is_none() {
+            // The bundle's program, or the installed one that goes on.
+            let all = ["run", "quantykube"].map(|program| bench.node.processes(program));
+            found = all.into_iter().flatten().find(|pid| {
+                let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                line.split(|byte| *byte == 0).any(|word| word == b"--inside")
+            });
+        }
+        if records >= at {
+            let pid = found.and_then(|pid| rustix::process::Pid::from_raw(pid as i32));
+            return pid.is_some_and(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok());
+        }
+        assert!(
+            begun.elapsed() < LONG,
+            "the journal {number} has {records} records, and {at} do not come"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What `status` says when the move has ended, after the things that hold however it ended.
+fn ended(bench: &Bench, run: &mut Spawned, original: &str) -> Value {
+    let _ = run.child.stdout.take();
+    let _ = run.wait();
+    let status = wait_for_the_end(bench);
+    bench.node.api_ready(LONG);
+    let on_store = bench.serves_from() == STORE;
+    assert_eq!(status["data"], if on_store { "store" } else { "etcd" }, "{status}");
+    assert_eq!(bench.is_active("quantykube-store"), on_store);
+    assert_eq!(bench.is_enabled("quantykube-store"), on_store);
+    if !on_store {
+        assert_eq!(bench.manifest(), original);
+        assert!(!bench.node.path("/var/lib/quantykube/store/store.qks").exists());
+    }
+    status
 }
 
 /// Who is killed.

@@ -11,7 +11,7 @@
 //! println!("{}", node.kubectl(&["get", "namespaces"]));
 //! ```
 //!
-//! Two nodes may run at a time on a machine, each in control groups of its own; [`Node::boot`] waits for a place.
+//! Three nodes may run at a time on a machine, each in control groups of its own; [`Node::boot`] waits for a place.
 //! Everything here panics with a message that says what to do, as tests do; only root can boot a node.
 
 mod access;

@@ -46,7 +46,7 @@ pub fn template() -> PathBuf {
 }
 
 /// How many nodes there may be on this machine at a time.
-pub const SLOTS: usize = 2;
+pub const SLOTS: usize = 3;
 
 /// The folder of the node in a slot.
 pub fn node(slot: usize) -> PathBuf {
