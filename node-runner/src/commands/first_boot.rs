@@ -14,7 +14,7 @@ use crate::commands::Context;
 use crate::commands::bundle::{self, Meant};
 use crate::facts::manifest::Manifest;
 use crate::facts::{Known, api_server, chain, kubelet};
-use crate::first_boot::{self, Init, Next, Outcome, OutcomeFile, Role, Seen};
+use crate::first_boot::{self, How, Init, Next, Outcome, OutcomeFile, Role, Seen};
 use crate::moves::places;
 
 /// What was typed.
@@ -68,15 +68,14 @@ pub fn run(context: &Context, request: &Request) -> Result<Exit, Failure> {
                 context.reporter.step("first-boot", text);
             })?
         }
-        Err(failure) => Some(Outcome {
-            exit: failure.exit.code(),
-            message: format!(
+        Err(failure) => Some(Outcome::failed(
+            failure.exit,
+            failure.name,
+            format!(
                 "{}; nothing was touched",
                 [vec![failure.message.clone()], failure.chain()].concat().join(": ")
             ),
-            name: failure.name.to_owned(),
-            outcome: "failed".into(),
-        }),
+        )),
     };
     let Some(outcome) = end else {
         return Err(
@@ -87,7 +86,7 @@ pub fn run(context: &Context, request: &Request) -> Result<Exit, Failure> {
     OutcomeFile::write(system, &outcome).map_err(|error| first_boot::failure(&error))?;
     match Exit::ALL.into_iter().find(|exit| exit.code() == outcome.exit) {
         Some(Exit::Done) => {
-            let value = json!({"what": "first-boot", "changed": outcome.outcome == "done", "outcome": outcome});
+            let value = json!({"what": "first-boot", "changed": outcome.outcome == How::Done, "outcome": outcome});
             context.reporter.result(&format!("{}: {}", outcome.outcome, outcome.message), value);
             Ok(Exit::Done)
         }
@@ -248,12 +247,7 @@ fn call(
 }
 
 fn stopped() -> Outcome {
-    Outcome {
-        exit: Exit::Failed.code(),
-        message: "it was stopped before anything was moved".into(),
-        name: "stopped".into(),
-        outcome: "failed".into(),
-    }
+    Outcome::failed(Exit::Failed, "stopped", "it was stopped before anything was moved")
 }
 
 fn program_failed(argv: &[String], ended: &Ended) -> Outcome {
@@ -271,12 +265,8 @@ fn program_failed(argv: &[String], ended: &Ended) -> Outcome {
         _ => Exit::Failed,
     };
     let program = argv.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(" ");
-    Outcome {
-        exit: exit.code(),
-        message: format!("{program} {how}: see {}/log", places::FIRST_BOOT),
-        name: "program".into(),
-        outcome: "failed".into(),
-    }
+    let message = format!("{program} {how}: see {}/log", places::FIRST_BOOT);
+    Outcome::failed(exit, "program", message)
 }
 
 #[cfg(test)]
@@ -368,8 +358,8 @@ mod tests {
             sim.program("install store", Program::Exit(code));
             let (outcome, _) = end(&mut sim, false, &mut |_| Ok(()));
             assert_eq!(
-                (i32::from(outcome.exit), outcome.outcome.as_str()),
-                (code, "failed"),
+                (i32::from(outcome.exit), outcome.outcome),
+                (code, How::Failed),
                 "{outcome:?}"
             );
         }

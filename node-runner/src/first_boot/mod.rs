@@ -8,7 +8,7 @@ use quantykube_base::Exit;
 
 use crate::facts::Known;
 
-pub use outcome::{Outcome, OutcomeFile, folders};
+pub use outcome::{How, Outcome, OutcomeFile, folders};
 pub use seen::{failure, look, note_init};
 
 /// What the node is meant to be.
@@ -173,17 +173,12 @@ fn init_cut() -> Next {
 }
 
 fn failed(exit: Exit, name: &str, message: String) -> Next {
-    Next::End(Outcome {
-        outcome: "failed".into(),
-        exit: exit.code(),
-        name: name.into(),
-        message,
-    })
+    Next::End(Outcome::failed(exit, name, message))
 }
 
 fn nothing(message: String) -> Next {
     Next::End(Outcome {
-        outcome: "nothing".into(),
+        outcome: How::Nothing,
         exit: 0,
         name: "other-role".into(),
         message,
@@ -192,7 +187,7 @@ fn nothing(message: String) -> Next {
 
 fn done(message: String) -> Next {
     Next::End(Outcome {
-        outcome: "done".into(),
+        outcome: How::Done,
         exit: 0,
         name: "done".into(),
         message,

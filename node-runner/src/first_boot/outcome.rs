@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use quantykube_base::Exit;
 use quantykube_journal::System;
 use quantykube_journal::system::{Meta, SystemError};
 use serde::{Deserialize, Serialize};
@@ -18,8 +19,42 @@ pub struct Outcome {
     pub message: String,
     /// A stable name.
     pub name: String,
-    /// `done`, `nothing` or `failed`.
-    pub outcome: String,
+    /// In one word.
+    pub outcome: How,
+}
+
+/// How it ended, in one word.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum How {
+    /// What was asked for is so.
+    Done,
+    /// Another node was meant: nothing was to be done.
+    Nothing,
+    /// Neither.
+    Failed,
+}
+
+impl std::fmt::Display for How {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            How::Done => "done",
+            How::Nothing => "nothing",
+            How::Failed => "failed",
+        })
+    }
+}
+
+impl Outcome {
+    /// A failure.
+    pub fn failed(exit: Exit, name: &str, message: impl Into<String>) -> Outcome {
+        Outcome {
+            exit: exit.code(),
+            message: message.into(),
+            name: name.to_owned(),
+            outcome: How::Failed,
+        }
+    }
 }
 
 /// The file.

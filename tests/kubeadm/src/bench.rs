@@ -242,25 +242,17 @@ impl Bench {
         for path in fill::LISTS {
             urls += &format!(" $server{path}");
         }
-        let text = self.vm.sh(&format!(
-            ". /root/kit/common; ask --max-time 300 -w '\\n@%{{http_code}}\\n'{urls}"
-        ));
-        let mut objects = BTreeMap::new();
-        let mut answers = text.split("\n@200\n");
-        for path in fill::LISTS {
-            let answer = answers.next().unwrap_or_default();
-            let answer: Value = serde_json::from_str(answer).unwrap_or_else(|err| panic!("{path}: {err}: {answer}"));
-            match answer["items"].as_array() {
-                Some(items) => objects.extend(items.iter().map(|item| {
-                    let name = item["metadata"]["name"].as_str().unwrap_or_default();
-                    (format!("{path}/{name}"), item.clone())
-                })),
-                None => {
-                    objects.insert((*path).to_owned(), answer);
-                }
+        let script = format!(". /root/kit/common; ask --max-time 300 -w '\\n@%{{http_code}}\\n'{urls}");
+        let mut text = String::new();
+        // On a machine that others use an API server may be away for a moment; that is not what is looked at here.
+        for _ in 0..10 {
+            text = self.vm.run(&script).out;
+            if text.matches("\n@200\n").count() == fill::LISTS.len() {
+                return listed(&text);
             }
+            std::thread::sleep(Duration::from_secs(10));
         }
-        objects
+        panic!("the API server does not list everything: {text}");
     }
 
     /// The containers of the runtime that run, by pod and name: their ids. `own` are the control plane's that an API
@@ -300,4 +292,22 @@ impl Bench {
     pub fn polls(&self) -> Vec<polls::Poll> {
         polls::parse(&self.vm.notes())
     }
+}
+
+/// The objects of the answers to [`fill::LISTS`].
+fn listed(text: &str) -> BTreeMap<String, Value> {
+    let mut objects = BTreeMap::new();
+    for (path, answer) in fill::LISTS.iter().zip(text.split("\n@200\n")) {
+        let answer: Value = serde_json::from_str(answer).unwrap_or_else(|err| panic!("{path}: {err}: {answer}"));
+        match answer["items"].as_array() {
+            Some(items) => objects.extend(items.iter().map(|item| {
+                let name = item["metadata"]["name"].as_str().unwrap_or_default();
+                (format!("{path}/{name}"), item.clone())
+            })),
+            None => {
+                objects.insert((*path).to_owned(), answer);
+            }
+        }
+    }
+    objects
 }

@@ -2,6 +2,7 @@
 
 use super::look::{Side, State};
 use crate::commands::told::utc;
+use crate::first_boot::How;
 
 /// Warn at so many days before a certificate ends.
 pub const DAYS_WARNING: i64 = 30;
@@ -120,7 +121,7 @@ fn at_rest(state: &State) -> Vec<(Level, String)> {
     }
     // What came after it counts more.
     if let (Ok(Some(outcome)), Side::Etcd, None) = (&state.first_boot, state.data, state.since)
-        && outcome.outcome == "failed"
+        && outcome.outcome == How::Failed
     {
         found.push((Level::Warning, format!("the first boot failed: {}", outcome.message)));
     }
