@@ -32,6 +32,7 @@ pub struct Args {
 pub enum Command {
     Init(Init),
     Build(Build),
+    Lock(Lock),
     Keygen(Keygen),
     Inspect(Inspect),
     Verify(Verify),
@@ -110,6 +111,12 @@ pub struct Build {
     /// Keep what is fetched in this folder, by digest, and do not fetch what is there; without it nothing is kept
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
+    /// Take every URL and image of a registry as `lock` wrote it down, out of its cache, and ask no server
+    #[arg(long, conflicts_with = "credentials")]
+    pub locked: bool,
+    /// The lock; without it quantykube.lock beside the spec
+    #[arg(long, value_name = "FILE", requires = "locked")]
+    pub lock_file: Option<PathBuf>,
     /// Write what makes the bundle of this older one, in place of the bundle; `apply` puts the two together
     #[arg(long, value_name = "OLD")]
     pub base: Option<PathBuf>,
@@ -119,6 +126,32 @@ pub struct Build {
     /// Build it a second time, in another order of work, and compare: two builds that differ are a failure
     #[arg(long)]
     pub check_reproducible: bool,
+}
+
+/// Write down what every URL and every name of an image stands for now
+///
+/// Asks each server, fetches everything into a cache, and writes the digests into quantykube.lock beside the spec. From
+/// the lock and the cache `build --locked` builds without a network.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  quantykube-bundle lock site.yaml && quantykube-bundle build site.yaml --locked
+  quantykube-bundle lock site.yaml --check       says in words what changed, and ends with 1 where something did")]
+pub struct Lock {
+    /// The spec; without it ./quantykube.yaml if that is there
+    pub spec: Option<PathBuf>,
+    /// Compare with what the servers have now, and write nothing
+    #[arg(long)]
+    pub check: bool,
+    /// The lock; without it quantykube.lock beside the spec
+    #[arg(long, value_name = "FILE")]
+    pub lock_file: Option<PathBuf>,
+    /// Where the bytes are kept; without it content/ in QUANTYKUBE_CACHE or in ~/.cache/quantykube
+    #[arg(long, value_name = "DIR", conflicts_with = "check")]
+    pub cache: Option<PathBuf>,
+    /// Who to be to registries: a file in the form of docker's config.json, with auth or username and password
+    #[arg(long, value_name = "FILE")]
+    pub credentials: Option<PathBuf>,
 }
 
 /// Make a pair of keys to sign bundles with

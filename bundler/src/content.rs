@@ -12,6 +12,14 @@ use tempfile::{NamedTempFile, TempDir};
 /// The folder of blobs in a store, as in an OCI layout.
 const BLOBS: &str = "blobs/sha256";
 
+/// How a blob is found.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum State {
+    Missing,
+    Damaged,
+    Whole,
+}
+
 /// A folder of blobs. What is in it may be damaged: whoever packs a blob compares its digest.
 #[derive(Debug)]
 pub struct Contents {
@@ -77,15 +85,15 @@ impl Contents {
         kept.map_err(|error| self.cannot_write(error)).map(|()| path)
     }
 
-    /// Whether a blob is there and right. One that is not right is taken away, for no digest of it is true.
-    pub fn is_whole(&self, digest: Digest) -> Result<bool, Failure> {
+    /// Reads a blob and says how it is. Nothing is changed.
+    pub fn state(&self, digest: Digest) -> Result<State, Failure> {
         let path = self.path(digest);
         let cannot = |error: io::Error| {
             Failure::new(Exit::Failed, "read", format!("cannot read {}", path.display())).because(error)
         };
         let mut file = match File::open(&path) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(State::Missing),
             Err(error) => return Err(cannot(error)),
         };
         let mut hasher = Hasher::new();
@@ -96,11 +104,19 @@ impl Contents {
                 read => hasher.update(&buffer[..read]),
             }
         }
-        if hasher.finish() == digest {
-            return Ok(true);
+        Ok(match hasher.finish() == digest {
+            true => State::Whole,
+            false => State::Damaged,
+        })
+    }
+
+    /// Whether a blob is there and right. One that is not right is taken away, for no digest of it is true.
+    pub fn is_whole(&self, digest: Digest) -> Result<bool, Failure> {
+        let state = self.state(digest)?;
+        if state == State::Damaged {
+            fs::remove_file(self.path(digest)).map_err(|error| self.cannot_write(error))?;
         }
-        fs::remove_file(&path).map_err(|error| self.cannot_write(error))?;
-        Ok(false)
+        Ok(state == State::Whole)
     }
 
     fn cannot_write(&self, error: io::Error) -> Failure {

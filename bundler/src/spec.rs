@@ -56,10 +56,10 @@ pub struct Program {
     pub sha256: Option<String>,
 }
 
-/// Another program: a path, or a url with its sha256.
+/// Another program: a path, or a url with its sha256, which the lock gives where it is not here.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("oneOf" = [{"required": ["path"]}, {"required": ["url", "sha256"]}]))]
+#[schemars(extend("oneOf" = [{"required": ["path"]}, {"required": ["url"]}]))]
 pub struct Binary {
     /// Its name.
     #[schemars(regex(pattern = "^[^/]+$"))]

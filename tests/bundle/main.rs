@@ -10,6 +10,7 @@ mod hostile; // archives made to do harm
 mod images; // OCI layouts and docker archives become one layout
 mod inspection; // inspect, diff, bills of materials, dry runs
 mod interrupted; // builds and extractions that were stopped
+mod lock; // digests written down, and builds from them alone
 mod node; // what the node-runner takes and refuses
 mod raw; // a second, independent writer of the format, for archives that ours would not write
 mod refusals; // what `build` refuses, and that it leaves nothing

@@ -235,7 +235,7 @@ fn answer(
 }
 
 /// A spec with one image of a plain registry.
-fn spec(address: &str, digest: &str) -> String {
+pub(crate) fn spec(address: &str, digest: &str) -> String {
     format!(
         "{OWN}images: [{{name: 'example.org/web:1', from: '{address}/team/web', digest: '{digest}'}}]\nregistries: \
          [{{host: '{address}', plainHttp: true}}]\n"

@@ -11,6 +11,7 @@ pub mod init;
 pub mod inspect;
 pub mod join;
 pub mod keygen;
+pub mod lock;
 pub mod man;
 pub mod sbom;
 pub mod schema;
