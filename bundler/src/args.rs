@@ -42,6 +42,8 @@ pub enum Command {
     Fill(Fill),
     Apply(Apply),
     Diff(Diff),
+    UserData(crate::commands::user_data::Args),
+    Seed(crate::commands::seed::Args),
     Sbom(Sbom),
     Schema(Schema),
     Completions(Completions),

@@ -9,10 +9,12 @@ mod download;
 mod elf;
 mod fetch;
 mod files;
+mod first_boot;
 mod fresh;
 mod http;
 mod images;
 mod inputs;
+mod iso;
 mod lock;
 mod references;
 mod registry;
@@ -53,6 +55,8 @@ fn main() -> ExitCode {
         Command::Apply(apply) => commands::apply::run(&apply, &report),
         Command::Diff(diff) => commands::diff::run(&diff, &report),
         Command::Fill(fill) => commands::fill::run(&fill, &report),
+        Command::UserData(args) => commands::user_data::run(&args, &report),
+        Command::Seed(args) => commands::seed::run(&args, &report),
     };
     match result {
         Ok(()) => Exit::Done.into(),

@@ -15,6 +15,14 @@ use quantykube_bundle_format::Kind;
 /// The templates that come with the program.
 const BUILT_IN: &[(&str, &str)] = &[
     (
+        "manifests/prometheus-rules.yaml",
+        include_str!("../../templates/manifests/prometheus-rules.yaml"),
+    ),
+    (
+        "manifests/prometheus-scrape.yaml",
+        include_str!("../../templates/manifests/prometheus-scrape.yaml"),
+    ),
+    (
         "systemd/quantykube-guard.service",
         include_str!("../../templates/systemd/quantykube-guard.service"),
     ),

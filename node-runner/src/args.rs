@@ -2,13 +2,16 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use quantykube_base::{Exit, Failure, Reporter};
+use quantykube_base::{Exit, Failure, Reporter, parse_time};
 use quantykube_bundle_format::PublicKey;
 
 use crate::commands::bundle::Meant;
-use crate::commands::{kubeadm_config, migrate};
+use crate::commands::{first_boot, kubeadm_config, migrate};
+use crate::first_boot::Role;
+use crate::moves::store::READY_TIMEOUT_S;
 use crate::unit::Shared;
 
 /// Moves this node's cluster from etcd onto QuantyKube's store, and back.
@@ -55,12 +58,16 @@ enum Verb {
         what: Move,
         #[command(flatten)]
         meant: Which,
+        #[command(flatten)]
+        patience: Patience,
     },
     /// Bring the node back: an open move is put back, a finished one is undone. Needs no bundle and no API server.
     Undo {
         /// What is brought back.
         #[arg(value_name = "MOVE")]
         what: Move,
+        #[command(flatten)]
+        patience: Patience,
     },
     /// Go on with an open move in the direction it has.
     Resume {
@@ -87,6 +94,20 @@ enum Verb {
         /// One line for a monitoring system; ends as its plugins do: 0 well, 1 warning, 2 critical, 3 unknown.
         #[arg(long)]
         check: bool,
+    },
+    /// Verify this bundle, wait for the API server, and move (for cloud-init; see quantykube-bundle user-data).
+    FirstBoot {
+        /// What the node is meant to be; on one that is something else nothing is done.
+        #[arg(long, value_enum, default_value = "control-plane")]
+        role: Role,
+        /// How long to wait for what the move needs, such as 90s, 30m or 2h.
+        #[arg(long, value_name = "TIME", default_value = "30m", value_parser = parse_time)]
+        deadline: Duration,
+        /// On a node without a cluster first run kubeadm init with this configuration.
+        #[arg(long, value_name = "FILE")]
+        kubeadm_config: Option<PathBuf>,
+        #[command(flatten)]
+        meant: Which,
     },
     /// Tell every move that was made on this node.
     History,
@@ -136,6 +157,8 @@ enum Verb {
     GateStore {
         #[arg(long)]
         file: PathBuf,
+        #[command(flatten)]
+        server: Option<Etcd>,
     },
     /// Lift etcd's revision past the store's (for plans).
     #[command(hide = true)]
@@ -163,6 +186,14 @@ enum Guard {
     /// Watch the kubelet's folder (for the unit quantykube-guard).
     #[command(hide = true)]
     Watch,
+}
+
+/// How long a move waits.
+#[derive(Clone, Copy, Debug, clap::Args)]
+struct Patience {
+    /// How long the API server may take until it is ready; then the move goes back, as far as it can. Slow nodes need more.
+    #[arg(long, value_name = "SECONDS", default_value_t = READY_TIMEOUT_S, value_parser = clap::value_parser!(u32).range(10..=7200))]
+    ready_timeout: u32,
 }
 
 /// Which bundle is meant, and whose.
@@ -251,9 +282,14 @@ pub enum Command {
     InstallStore {
         /// The id and key of the bundle.
         meant: Meant,
+        /// How long the API server may take until it is ready, in seconds.
+        ready_s: u32,
     },
     /// Back into etcd.
-    UndoStore,
+    UndoStore {
+        /// How long the API server may take until it is ready, in seconds.
+        ready_s: u32,
+    },
     /// Go on.
     Resume,
     /// In the move's unit: become what was typed.
@@ -267,6 +303,8 @@ pub enum Command {
         /// In one line, as a monitoring system's plugin.
         check: bool,
     },
+    /// At a first boot.
+    FirstBoot(first_boot::Request),
     /// Tell all moves.
     History,
     /// Edit kubeadm's ConfigMap.
@@ -299,6 +337,8 @@ pub enum Command {
     GateStore {
         /// The store's file.
         file: PathBuf,
+        /// The store, which may run.
+        server: Option<Etcd>,
     },
     /// For plans: etcd's revision past the store's.
     RaiseRevision {
@@ -321,7 +361,7 @@ impl Command {
     pub fn is_move(&self) -> bool {
         matches!(
             self,
-            Command::InstallStore { .. } | Command::UndoStore | Command::Resume
+            Command::InstallStore { .. } | Command::UndoStore { .. } | Command::Resume
         )
     }
 }
@@ -405,13 +445,34 @@ fn check(verb: Verb) -> Result<Command, Failure> {
         Verb::Install {
             what: Move::Store,
             meant,
-        } => Command::InstallStore { meant: meant.check()? },
-        Verb::Undo { what: Move::Store } => Command::UndoStore,
+            patience,
+        } => Command::InstallStore {
+            meant: meant.check()?,
+            ready_s: patience.ready_timeout,
+        },
+        Verb::Undo {
+            what: Move::Store,
+            patience,
+        } => Command::UndoStore {
+            ready_s: patience.ready_timeout,
+        },
         Verb::Resume { boot: false } => Command::Resume,
         Verb::Resume { boot: true } => Command::ResumeAtBoot,
         Verb::InUnit { folder } => Command::InUnit(Shared::at(folder)),
         Verb::Recover { boot: _ } => Command::RecoverAtBoot,
         Verb::Status { check } => Command::Status { check },
+        Verb::FirstBoot {
+            role,
+            deadline,
+            kubeadm_config,
+            meant,
+        } => Command::FirstBoot(first_boot::Request {
+            role,
+            deadline,
+            kubeadm: kubeadm_config,
+            id: meant.id.clone(),
+            meant: meant.check()?,
+        }),
         Verb::History => Command::History,
         Verb::KubeadmConfig { edit, url } => Command::KubeadmConfig(match edit {
             RememberOrForget::Remember => kubeadm_config::Edit::Remember(url),
@@ -434,7 +495,7 @@ fn check(verb: Verb) -> Result<Command, Failure> {
         Verb::Guard { what: Guard::Release } => Command::GuardRelease,
         Verb::Guard { what: Guard::Watch } => Command::GuardWatch,
         Verb::EtcdQuiet { endpoint } => Command::EtcdQuiet { endpoint },
-        Verb::GateStore { file } => Command::GateStore { file },
+        Verb::GateStore { file, server } => Command::GateStore { file, server },
         Verb::RaiseRevision { etcd, store } => Command::RaiseRevision { etcd, store },
         Verb::CopyBack { etcd, file } => Command::CopyBack { etcd, file },
     })
@@ -486,8 +547,17 @@ mod tests {
     fn every_verb_of_a_plan_is_understood() {
         let typed = |line: &str| Typed::try_parse_from(line.split(' ')).map(|typed| check(typed.verb).unwrap());
         assert!(matches!(typed("q plan store"), Ok(Command::PlanStore { .. })));
-        assert!(matches!(typed("q --json undo store"), Ok(Command::UndoStore)));
-        assert!(matches!(typed("q undo store --json"), Ok(Command::UndoStore)));
+        assert!(matches!(
+            typed("q --json undo store"),
+            Ok(Command::UndoStore { ready_s: 300 })
+        ));
+        assert!(matches!(
+            typed("q undo store --json"),
+            Ok(Command::UndoStore { ready_s: 300 })
+        ));
+        let patient = typed("q install store --ready-timeout 900");
+        assert!(matches!(patient, Ok(Command::InstallStore { ready_s: 900, .. })));
+        assert!(typed("q install store --ready-timeout 5").is_err());
         assert!(matches!(typed("q verify"), Ok(Command::Verify { file: None, .. })));
         assert!(typed("q install runtime").is_err());
         assert!(typed("q plan store --undo --id 1").is_err());

@@ -7,6 +7,7 @@ mod args;
 mod checks;
 mod commands;
 mod facts;
+mod first_boot;
 mod guard;
 mod moves;
 #[cfg(test)]
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
         Some(shared) => run(&context, go_on(&context, shared, command)?),
         // A move must not end with the terminal that it was typed at.
         None if command.is_move() => {
-            if let Command::InstallStore { meant } = &command {
+            if let Command::InstallStore { meant, .. } = &command {
                 commands::bundle::prove_before_start(&context, meant)?;
             }
             unit::follow(&context)
@@ -68,13 +69,14 @@ fn run(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::PlanStore { meant } => commands::plan::store(context, &meant),
         Command::RehearseStore { meant } => commands::plan::rehearse(context, &meant),
         Command::PlanUndoStore => commands::plan::undo_store(context),
-        Command::InstallStore { meant } => commands::install::run(context, &meant),
-        Command::UndoStore => commands::undo::run(context),
+        Command::InstallStore { meant, ready_s } => commands::install::run(context, &meant, ready_s),
+        Command::UndoStore { ready_s } => commands::undo::run(context, ready_s),
         Command::Resume => commands::resume::run(context),
         Command::InUnit(shared) => Err(unit::become_what_was_typed(&shared)),
         Command::RecoverAtBoot => commands::boot::recover(context),
         Command::ResumeAtBoot => commands::boot::resume(context),
         Command::Status { check } => commands::status::run(context, check),
+        Command::FirstBoot(request) => commands::first_boot::run(context, &request),
         Command::History => commands::history::run(context),
         Command::KubeadmConfig(edit) => commands::kubeadm_config::run(&edit),
         Command::Remove { purge, dry_run } => commands::remove::run(context, purge, dry_run),
@@ -85,7 +87,7 @@ fn run(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::GuardWatch => guard::watch(context),
         Command::GuardRelease => guard::release(context),
         Command::EtcdQuiet { endpoint } => commands::etcd_quiet::run(context, &endpoint),
-        Command::GateStore { file } => commands::gate_store::run(context, &file),
+        Command::GateStore { file, server } => commands::gate_store::run(context, &file, server.as_ref()),
         Command::RaiseRevision { etcd, store } => commands::raise_revision::run(context, &etcd, &store),
         Command::CopyBack { etcd, file } => commands::copy_back::run(context, &etcd, &file),
     }

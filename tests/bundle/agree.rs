@@ -32,12 +32,12 @@ fn any_tar_opens_what_we_write() {
     let summed = sh(&bench, "cd theirs/*; sha256sum -c --strict SHA256SUMS").ok();
     assert_eq!(
         summed.out.lines().filter(|line| line.ends_with(": OK")).count(),
-        8,
+        10,
         "{}",
         summed.out
     );
     // Every file but the list itself is in the list.
-    assert_eq!(sh(&bench, "cd theirs/*; find . -type f | wc -l").ok().out.trim(), "9");
+    assert_eq!(sh(&bench, "cd theirs/*; find . -type f | wc -l").ok().out.trim(), "11");
     let listed = sh(&bench, "tar tzf out/b.tar.gz | head -1").ok().out;
     assert_eq!(listed.trim(), "quantykube-0.1.0-linux-amd64/bundle.json");
 }
@@ -119,8 +119,8 @@ fn json_says_the_same() {
     assert_eq!(built["event"], "result");
     assert_eq!(built["id"], verified["id"]);
     assert_eq!(built["id"], inspected["id"]);
-    assert_eq!(inspected["bundle"]["files"][1]["path"], "run");
-    assert_eq!(inspected["bundle"]["files"][1]["origin"]["own"], "quantykube");
+    assert_eq!(inspected["bundle"]["files"][3]["path"], "run");
+    assert_eq!(inspected["bundle"]["files"][3]["origin"]["own"], "quantykube");
     let file = fs::read(bench.path("out/b.tar.gz")).unwrap();
     assert_eq!(built["size"], file.len());
     assert_eq!(

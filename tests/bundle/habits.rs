@@ -103,8 +103,9 @@ fn every_command_has_a_page_with_its_options() {
     let whole = bench.run(&["man"]).ok().out;
     assert!(whole.contains(".TH quantykube-bundle 1"), "{whole}");
     for command in commands(&bench) {
+        let escaped = command.replace('-', "\\-");
         assert!(
-            whole.contains(&format!("quantykube\\-bundle\\-{command}(1)")),
+            whole.contains(&format!("quantykube\\-bundle\\-{escaped}(1)")),
             "{command}: {whole}"
         );
         let page = bench.run(&["man", &command]).ok().out;

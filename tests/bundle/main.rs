@@ -1,6 +1,7 @@
 //! The bundle, from outside: `quantykube-bundle` is run as a user runs it.
 
 mod agree; // tar, sha256sum and we say the same
+mod cloud_init; // user-data and seeds for a first boot
 mod damage; // truncated files and flipped bits
 mod delta; // what makes a bundle of an older one
 mod environment; // umasks, mounts, full disks, proxies, clocks, terminals

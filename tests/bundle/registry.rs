@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -577,13 +576,12 @@ fn push(port: u16, fixture: &Fixture, tag: &str) {
 
 #[test]
 fn the_real_registry() {
-    let program = Path::new("/usr/bin/docker-registry");
-    if !program.exists() {
+    let Some(program) = quantykube_tests::docker_registry() else {
         return quantykube_tests::skipped(
             "the_real_registry",
-            "docker-registry is not installed; scripts/setup --tests installs it",
+            "docker-registry is not there; scripts/peers debian-registry unpacks it",
         );
-    }
+    };
     let bench = Workbench::new();
     let port = quantykube_tests::free_port();
     let storage = bench.path("storage");

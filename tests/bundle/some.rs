@@ -20,10 +20,10 @@ fn offsets(whole: &[u8]) -> Vec<usize> {
     offsets
 }
 
-/// The members of the default bundle: of bundle.json, the folder, SHA256SUMS, bin/, bin/quantykube-store, and of run the
-/// first of its three.
+/// The members of the default bundle: of bundle.json, the folder, SHA256SUMS, bin/, bin/quantykube-store, manifests/ and
+/// the two in it, and of run the first of its three.
 const STORE: usize = 4;
-const RUN: usize = 5;
+const RUN: usize = 8;
 
 #[test]
 fn what_was_asked_for_comes_as_from_the_whole() {
@@ -47,7 +47,7 @@ fn what_was_asked_for_comes_as_from_the_whole() {
     let ran = bench.run(&args).ok();
     assert!(!ran.out.contains("claimed"), "{}", ran.out);
     let some = tree(&bench.path("some"));
-    let left_out = ["systemd", "SHA256SUMS", "sbom.spdx.json"];
+    let left_out = ["systemd", "manifests", "SHA256SUMS", "sbom.spdx.json"];
     whole.retain(|path, _| !left_out.iter().any(|name| path.to_str().unwrap().contains(name)));
     assert!(some == whole, "{:?}", some.keys());
     let ran = bench

@@ -66,6 +66,26 @@ fn what_fails_in_the_middle_is_put_back_and_told() {
     as_before("the store's disk fills before the copy", &said);
     bench.node.run(&["umount", FOLDER]);
 
+    // The API server does not start any more: its certificate is away while it should begin on the store.
+    let (certificate, away) = ("/etc/kubernetes/pki/apiserver.crt", "/root/apiserver.crt");
+    let mut run = bench.spawn(&["install", "store", "--ready-timeout", "25"]);
+    read_up_to(&mut run, "gone");
+    bench.node.run(&["mv", certificate, away]);
+    let events = read_until(&mut run, |event| event["name"] == "turn");
+    let reached = |name: &str| {
+        events
+            .iter()
+            .any(|event| event["event"] == "step" && event["name"] == name)
+    };
+    assert!(
+        reached("return") && reached("ready"),
+        "it waited for it on the store: {events:#?}"
+    );
+    bench.node.run(&["mv", away, certificate]);
+    let said = Said::of(&run.output()).expect(1);
+    assert!(said.last()["causes"].to_string().contains("step ready"), "{said:#?}");
+    as_before("the API server never gets ready", &said);
+
     // On the store, with etcd away: the copy back cannot be made, and the cluster stays on the store.
     bench.run(&["install", "store"]).expect(0);
     bench.node.api_ready(LONG);

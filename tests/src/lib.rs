@@ -4,7 +4,7 @@ pub mod places;
 pub mod ports;
 pub mod server;
 
-pub use places::{peer, program};
+pub use places::{cloud_init, docker_registry, peer, program, promtool};
 pub use ports::free_port;
 pub use server::Server;
 

@@ -51,6 +51,26 @@ pub fn peer(name: &str) -> PathBuf {
     path
 }
 
+/// Prometheus' own checker of rules, unpacked from Debian's package in the cache; None where `scripts/peers` could not
+/// bring it.
+pub fn promtool() -> Option<PathBuf> {
+    let path = cache().join("debian-prometheus/usr/bin/promtool");
+    path.is_file().then_some(path)
+}
+
+/// The folder of cloud-init's Python modules, unpacked from Debian's package in the cache; None where `scripts/peers` could
+/// not bring it.
+pub fn cloud_init() -> Option<PathBuf> {
+    let path = cache().join("debian-cloud-init/usr/lib/python3/dist-packages");
+    path.is_dir().then_some(path)
+}
+
+/// Debian's registry, unpacked in the cache; None where `scripts/peers` could not bring it.
+pub fn docker_registry() -> Option<PathBuf> {
+    let path = cache().join("debian-registry/usr/bin/docker-registry");
+    path.is_file().then_some(path)
+}
+
 /// A program of Debian's etcd packages, unpacked in the cache (etcd 3.4): `etcd` or `etcdctl`.
 ///
 /// # Panics

@@ -1,5 +1,7 @@
 //! The verbs of quantykube-store on a file that no server holds: what they print, what they refuse, what they find.
 
+mod format;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;

@@ -50,12 +50,14 @@ fn pages_say_the_same() {
         &["--listen-metrics-urls", &format!("http://127.0.0.1:{}", ports[0])],
     );
     let store = Running::fresh(Kind::Store, &["--listen-metrics", &format!("127.0.0.1:{}", ports[1])]);
-    // etcd listens a moment before it has a leader.
+    // etcd listens a moment before it has a leader, and tells its storage's version as 3.5.0 until its
+    // monitor has raised it some seconds later.
     let begun = Instant::now();
     while !fetch(ports[0], "GET", "/readyz").0.ends_with("200 OK")
         || !fetch(ports[0], "GET", "/health").0.ends_with("200 OK")
+        || !fetch(etcd.port, "GET", "/version").1.contains(r#""storage":"3.6.0""#)
     {
-        assert!(begun.elapsed() < Duration::from_secs(20), "etcd does not get ready");
+        assert!(begun.elapsed() < Duration::from_secs(60), "etcd does not get ready");
         std::thread::sleep(Duration::from_millis(50));
     }
     let same = |when: &str| {

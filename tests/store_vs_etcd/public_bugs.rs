@@ -60,6 +60,23 @@ pub async fn written(clients: &mut Clients, key: &str, value: &str) -> i64 {
     revision(&response.header)
 }
 
+/// Puts a key `count` times: the longest put, and how many came back before `ended` said so.
+pub async fn longest_put(
+    clients: &mut Clients,
+    key: &str,
+    count: usize,
+    ended: impl Fn() -> bool,
+) -> (Duration, usize) {
+    let (mut longest, mut meanwhile) = (Duration::ZERO, 0);
+    for number in 0..count {
+        let begun = std::time::Instant::now();
+        written(clients, key, &format!("{number}")).await;
+        longest = longest.max(begun.elapsed());
+        meanwhile += usize::from(!ended());
+    }
+    (longest, meanwhile)
+}
+
 async fn deleted(clients: &mut Clients, key: &str, end: &str) -> (i64, i64) {
     let response = clients.kv.delete_range(delete(key, end)).await;
     let response = response.expect("a delete").into_inner();
@@ -369,7 +386,10 @@ fn bug_29_compaction_after_one_that_was_given_up(kind: Kind) {
         assert!(under_way > 0, "{kind:?}: no compaction was given up under way");
         let head = written(&mut clients, "last", "x").await;
         compacted(&mut clients, head, true).await.expect("a compaction");
-        assert!(is_compacted(&mut clients, head - 1).await, "{kind:?}: the last one is done");
+        assert!(
+            is_compacted(&mut clients, head - 1).await,
+            "{kind:?}: the last one is done"
+        );
     });
 }
 
@@ -379,8 +399,13 @@ async fn is_compacted(clients: &mut Clients, revision: i64) -> bool {
         revision,
         ..range("last", "")
     };
-    let Err(refused) = clients.kv.range(request).await else { return false };
-    assert_eq!(refused.message(), "etcdserver: mvcc: required revision has been compacted");
+    let Err(refused) = clients.kv.range(request).await else {
+        return false;
+    };
+    assert_eq!(
+        refused.message(),
+        "etcdserver: mvcc: required revision has been compacted"
+    );
     true
 }
 
@@ -396,17 +421,17 @@ fn bug_33_writes_during_a_large_compaction(kind: Kind) {
             let answer = clients.kv.txn(txn(vec![], puts.collect(), vec![])).await.expect("puts");
             head = revision(&answer.into_inner().header);
         }
+        // What the machine does to a put when nothing else goes on.
+        let alone = longest_put(&mut clients, "before", 100, || false).await.0;
+        head += 100;
         let mut other = clients.clone();
         let compaction = tokio::spawn(async move { compacted(&mut other, head, true).await });
-        let (mut longest, mut meanwhile) = (Duration::ZERO, 0);
-        for number in 0..100 {
-            let begun = std::time::Instant::now();
-            written(&mut clients, "during", &format!("{number}")).await;
-            longest = longest.max(begun.elapsed());
-            meanwhile += usize::from(!compaction.is_finished());
-        }
+        let (longest, meanwhile) = longest_put(&mut clients, "during", 100, || compaction.is_finished()).await;
         compaction.await.expect("it ends").expect("a compaction");
-        println!("{kind:?}: {meanwhile} puts beside a compaction of 15,000 versions, the longest {longest:?}");
+        println!(
+            "{kind:?}: {meanwhile} puts beside a compaction of 15,000 versions, the longest of 100 {longest:?}; the longest \
+             of 100 before it {alone:?}"
+        );
         assert_eq!(written(&mut clients, "after", "x").await, head + 101, "{kind:?}");
     });
 }

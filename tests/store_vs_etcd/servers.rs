@@ -1,5 +1,7 @@
 //! The two servers.
 
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -46,6 +48,16 @@ pub struct Clients {
 }
 
 impl Running {
+    /// Its page of metrics, with the head of the answer.
+    pub fn metrics(&self) -> String {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("the server listens");
+        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).expect("the server reads");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("the server answers");
+        text
+    }
+
     /// Starts a fresh server; `extra` arguments follow ours.
     pub fn fresh(kind: Kind, extra: &[&str]) -> Running {
         let folder = tempfile::tempdir().expect("a temporary folder");

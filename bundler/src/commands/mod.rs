@@ -15,5 +15,7 @@ pub mod lock;
 pub mod man;
 pub mod sbom;
 pub mod schema;
+pub mod seed;
 pub mod split;
+pub mod user_data;
 pub mod verify;

@@ -8,6 +8,7 @@ mod failure;
 mod regular;
 mod relay;
 mod report;
+mod times;
 
 /// Keeps the list of crates that `crate-list.rs` made in the program, where a bill of materials is made of it.
 pub fn carry(list: &'static [u8]) {
@@ -19,3 +20,4 @@ pub use failure::Failure;
 pub use regular::open_regular;
 pub use relay::Relay;
 pub use report::{Mode, Progress, Reporter, Unit, human_bytes};
+pub use times::parse_time;

@@ -339,13 +339,15 @@ pub(crate) fn outcome(journal: &Journal, request: Request, left: Option<Exit>) -
     }
 }
 
-/// The exit code of a move that was put back without being asked now.
+/// The exit code of a move that was put back without being asked now. "A check before the start says no" is none: it had
+/// started.
 fn put_back(turned: Option<Turned>) -> Exit {
     match turned {
         Some(Turned::Because(Why::Asked)) => Exit::Done,
         Some(Turned::Failure(code)) => Exit::ALL
             .into_iter()
-            .find(|exit| exit.code() == code && !matches!(exit, Exit::Done | Exit::Interrupted | Exit::Stuck))
+            .find(|exit| exit.code() == code)
+            .filter(|exit| !matches!(exit, Exit::Done | Exit::Refused | Exit::Interrupted | Exit::Stuck))
             .unwrap_or(Exit::Failed),
         Some(Turned::Because(Why::Interrupted | Why::Restarted)) | None => Exit::Failed,
     }

@@ -21,7 +21,7 @@ pub use back::{BackOutcome, Filled, copy_back, raise_revision};
 pub use connect::Source;
 pub use copy::{Options, Outcome, copy, copy_with};
 pub use error::Error;
-pub use file::{FileState, file_state, imported_at};
+pub use file::{FileState, file_state, file_state_of, imported_at};
 pub use movement::Movement;
 pub use pages::PAGE_BYTES_MAX;
 pub use status::{

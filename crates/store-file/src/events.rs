@@ -35,6 +35,13 @@ impl Store {
             .collect()
     }
 
+    /// How many keys hang on a lease, and their bytes.
+    pub fn lease_size(&self, id: i64) -> (usize, usize) {
+        let keys = self.lease_keys.get(&id);
+        let sizes = keys.into_iter().flatten().map(|key| key.len());
+        sizes.fold((0, 0), |(count, bytes), size| (count + 1, bytes + size))
+    }
+
     /// Moves a key from one lease to another (0: none).
     pub(crate) fn attach(&mut self, key: &[u8], from: i64, to: i64) {
         if from == to {

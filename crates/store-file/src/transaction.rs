@@ -86,23 +86,24 @@ impl Transaction<'_> {
 
     /// Deletes a key; false if it is not there (nothing changes).
     pub fn delete(&mut self, key: &[u8]) -> bool {
-        let Some(live) = self.store.index.get(key).map(|entry| *entry.latest()) else {
+        let Some(live) = self.delete_live(key) else {
             return false;
         };
-        if live.is_tombstone() {
-            return false;
-        }
-        self.room(key.len());
-        let store = &mut *self.store;
-        put_delete(&mut store.open.bytes, key);
+        self.store.attach(key, live.lease, 0);
+        true
+    }
+
+    /// Deletes a key that is there, but for the lease it hangs on; gives the version that ended.
+    fn delete_live(&mut self, key: &[u8]) -> Option<Ver> {
         let revision = Revision {
-            main: store.head + 1,
+            main: self.revision(),
             sub: self.changes,
         };
-        store.index.append(key, Ver::tombstone(revision));
-        store.attach(key, live.lease, 0);
+        let live = self.store.index.end_live(key, revision)?;
+        self.room(key.len());
+        put_delete(&mut self.store.open.bytes, key);
         self.changes += 1;
-        true
+        Some(live)
     }
 
     /// Ends a lease within this transaction (its keys are deleted by the caller). Alone it makes no revision.
@@ -112,6 +113,21 @@ impl Transaction<'_> {
         }
         self.room(0);
         put_end_lease(&mut self.store.open.bytes, id);
+    }
+
+    /// Ends a lease and deletes its keys, in order; `deleted` is told each. Cheaper for many keys than to delete one
+    /// after the other: all of them let go of the lease at once.
+    pub fn end_lease_and_keys(&mut self, id: i64, deleted: &mut dyn FnMut(Bytes, Revision)) {
+        for key in self.store.lease_keys.remove(&id).unwrap_or_default() {
+            let gone = self.delete_live(&key);
+            debug_assert!(gone.is_some(), "a key that hangs on a lease is there");
+            if gone.is_some() {
+                let sub = self.changes - 1;
+                let main = self.revision();
+                deleted(Bytes::from(key), Revision { main, sub });
+            }
+        }
+        self.end_lease(id);
     }
 
     /// Queues the frame. With no change and no ended lease nothing is written and `seq` is the last queued one.

@@ -9,13 +9,8 @@ use clap::Parser;
 use quantykube_base::{Exit, Failure};
 
 use crate::commands::Command;
+use crate::mvcc::Limits;
 use crate::version::OWN_VERSION;
-
-/// etcd's default for the largest write, in bytes.
-const REQUEST_BYTES: usize = 1_572_864;
-
-/// etcd's default quota.
-const QUOTA_BYTES: u64 = 2 << 30;
 
 /// The shortest progress interval.
 const PROGRESS_MIN: Duration = Duration::from_millis(100);
@@ -90,8 +85,31 @@ pub struct Args {
     quota_backend_bytes: i64,
 
     /// Most bytes of one write
-    #[arg(long, value_name = "BYTES", env = "QUANTYKUBE_STORE_MAX_REQUEST_BYTES", default_value_t = REQUEST_BYTES)]
+    #[arg(long, value_name = "BYTES", env = "QUANTYKUBE_STORE_MAX_REQUEST_BYTES", default_value_t = Limits::default().request_bytes)]
     max_request_bytes: usize,
+
+    /// Most calls and streams open at once on one connection; more wait in the client
+    #[arg(
+        long,
+        value_name = "COUNT",
+        env = "QUANTYKUBE_STORE_MAX_CONCURRENT_STREAMS",
+        default_value_t = u32::MAX,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    max_concurrent_streams: u32,
+
+    /// Most watch streams open at once on all connections; more are refused
+    #[arg(
+        long,
+        value_name = "COUNT",
+        env = "QUANTYKUBE_STORE_MAX_WATCH_STREAMS",
+        default_value_t = Limits::default().watch_streams
+    )]
+    max_watch_streams: usize,
+
+    /// Most watches at once on all streams; more are refused
+    #[arg(long, value_name = "COUNT", env = "QUANTYKUBE_STORE_MAX_WATCHES", default_value_t = Limits::default().watches)]
+    max_watches: usize,
 
     /// The member's name
     #[arg(long, value_name = "NAME", env = "QUANTYKUBE_STORE_NAME", default_value = "default")]
@@ -126,6 +144,12 @@ pub struct Config {
     pub quota: u64,
     /// Most bytes of one write.
     pub request_bytes: usize,
+    /// Most calls and streams at once on one connection.
+    pub streams: u32,
+    /// Most watch streams on all connections.
+    pub watch_streams: usize,
+    /// Most watches on all streams.
+    pub watches: usize,
     /// The member's name.
     pub name: String,
 }
@@ -178,10 +202,13 @@ impl Args {
             listen_metrics,
             progress_every: self.watch_progress_notify_interval.max(PROGRESS_MIN),
             quota: match self.quota_backend_bytes {
-                0 => QUOTA_BYTES,
+                0 => Limits::default().quota,
                 bytes => u64::try_from(bytes).unwrap_or(0),
             },
             request_bytes: self.max_request_bytes,
+            streams: self.max_concurrent_streams,
+            watch_streams: self.max_watch_streams,
+            watches: self.max_watches,
             name: self.name,
         })
     }

@@ -276,6 +276,7 @@ mod tests {
         let limits = Limits {
             request_bytes: 1 << 20,
             quota: 0,
+            ..Limits::default()
         };
         Engine::new(store, limits)
     }

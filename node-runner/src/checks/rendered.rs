@@ -1,4 +1,4 @@
-//! Manifests as kubeadm 1.34, 1.36 and 1.37 render them, for IPv4 and IPv6: read, judged and edited there and back.
+//! Manifests as kubeadm 1.34 to 1.37 render them, for IPv4 and IPv6: read, judged and edited there and back.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,7 +25,7 @@ fn folders() -> BTreeSet<String> {
 #[test]
 fn each_kubeadm_is_read_and_edited_there_and_back() {
     let folders = folders();
-    for minor in ["v1.34.", "v1.36.", "v1.37."] {
+    for minor in ["v1.34.", "v1.35.", "v1.36.", "v1.37."] {
         let of_minor: Vec<_> = folders.iter().filter(|name| name.starts_with(minor)).collect();
         assert_eq!(of_minor.len(), 2, "IPv4 and IPv6 of {minor}: {folders:?}");
     }

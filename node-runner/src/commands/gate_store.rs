@@ -5,11 +5,21 @@ use std::path::Path;
 use quantykube_base::{Exit, Failure};
 use serde_json::json;
 
+use crate::args::Etcd;
 use crate::commands::Context;
+use crate::commands::store_ready::source;
+use crate::facts::etcd::runtime;
 
-/// Succeeds only where the file's head is still the copied revision.
-pub fn run(context: &Context, file: &Path) -> Result<Exit, Failure> {
-    let state = quantykube_migrate::file_state(file).map_err(Failure::from)?;
+/// Succeeds only where the file's head is still the copied revision. The store may run: then it is asked at `server`.
+pub fn run(context: &Context, file: &Path, server: Option<&Etcd>) -> Result<Exit, Failure> {
+    let state = match server {
+        Some(server) => {
+            let runtime = runtime().map_err(|error| Failure::new(Exit::Failed, "runtime", error))?;
+            runtime.block_on(quantykube_migrate::file_state_of(file, &source(server)))
+        }
+        None => quantykube_migrate::file_state(file),
+    }
+    .map_err(Failure::from)?;
     let value = json!({"untouched": state.untouched(), "revision": state.revision, "copied": state.imported});
     if !state.untouched() {
         return Err(Failure::new(

@@ -19,14 +19,14 @@ pub const TELLING: Telling<'static> = Telling {
     as_before: "the API server is back on etcd",
 };
 
-/// Verifies, checks, and makes the move.
-pub fn run(context: &Context, meant: &Meant) -> Result<Exit, Failure> {
+/// Verifies, checks, and makes the move; the API server has `ready_s` seconds until it is ready.
+pub fn run(context: &Context, meant: &Meant, ready_s: u32) -> Result<Exit, Failure> {
     let system = &mut context.machine_to_change()?;
     let journals = context.root.journals();
     if already(context, system)? {
         return Ok(Exit::Done);
     }
-    let Planned { checks, plan, number } = plan::for_store(context, system, meant)?;
+    let Planned { checks, plan, number } = plan::for_store(context, system, meant, ready_s)?;
     for check in checks.iter().filter(|check| check.result != Verdict::Pass) {
         match check.result {
             Verdict::Warn => context.reporter.warning(check.name, &check.sentence()),

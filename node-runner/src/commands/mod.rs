@@ -4,6 +4,7 @@ pub mod api_ready;
 pub mod boot;
 pub mod copy_back;
 pub mod etcd_quiet;
+pub mod first_boot;
 pub mod gate_store;
 pub mod history;
 pub mod install;

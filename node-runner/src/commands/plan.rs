@@ -10,6 +10,7 @@ use crate::commands::outlook::{self, Outlook};
 use crate::commands::{Context, checks_json, install, refused, rehearse};
 use crate::facts;
 use crate::moves;
+use crate::moves::store::READY_TIMEOUT_S;
 
 /// Copies the live cluster into a store that is thrown away, and tells what that took. The checks come first.
 pub fn rehearse(context: &Context, meant: &Meant) -> Result<Exit, Failure> {
@@ -36,7 +37,7 @@ pub fn store(context: &Context, meant: &Meant) -> Result<Exit, Failure> {
     if install::already(context, system)? {
         return Ok(Exit::Done);
     }
-    let planned = for_store(context, system, meant)?;
+    let planned = for_store(context, system, meant, READY_TIMEOUT_S)?;
     print(context, "install store", &planned.checks, planned.plan.as_ref(), None)
 }
 
@@ -46,7 +47,7 @@ pub fn undo_store(context: &Context) -> Result<Exit, Failure> {
     let facts = facts::undo_store(&context.root, system, None);
     let (checks, ready) = checks::undo_store::judge(&facts);
     let outlook = outlook::of(&context.root, &facts);
-    let plan = ready.map(|ready| moves::undo_store::plan(&ready));
+    let plan = ready.map(|ready| moves::undo_store::plan(&ready, READY_TIMEOUT_S));
     print(context, "undo store", &checks, plan.as_ref(), Some(&outlook))
 }
 
@@ -61,13 +62,13 @@ pub struct Planned {
 }
 
 /// Checks and, where they allow it, the plan of `install store`. The bundle is verified first: nothing it says is used
-/// before.
-pub fn for_store(context: &Context, system: &dyn System, meant: &Meant) -> Result<Planned, Failure> {
+/// before. The API server will have `ready_s` seconds until it is ready.
+pub fn for_store(context: &Context, system: &dyn System, meant: &Meant, ready_s: u32) -> Result<Planned, Failure> {
     let (checks, bundle, ready) = look(context, system, meant)?;
     Ok(Planned {
         checks,
         number: ready.as_ref().map(|ready| ready.number),
-        plan: ready.map(|ready| moves::store::plan(&bundle, &ready)),
+        plan: ready.map(|ready| moves::store::plan(&bundle, &ready, ready_s)),
     })
 }
 
@@ -90,11 +91,11 @@ fn look(
     Ok((checks, bundle, ready))
 }
 
-/// Checks and, where they allow it, the plan of `undo store`.
-pub fn for_undo_store(context: &Context, system: &dyn System) -> (Vec<Check>, Option<Plan>) {
+/// Checks and, where they allow it, the plan of `undo store`. The API server will have `ready_s` seconds until it is ready.
+pub fn for_undo_store(context: &Context, system: &dyn System, ready_s: u32) -> (Vec<Check>, Option<Plan>) {
     let facts = facts::undo_store(&context.root, system, None);
     let (checks, ready) = checks::undo_store::judge(&facts);
-    (checks, ready.map(|ready| moves::undo_store::plan(&ready)))
+    (checks, ready.map(|ready| moves::undo_store::plan(&ready, ready_s)))
 }
 
 fn print(

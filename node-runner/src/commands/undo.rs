@@ -17,8 +17,9 @@ pub const TELLING: Telling<'static> = Telling {
     as_before: "the API server is back on the store",
 };
 
-/// Brings the node back, from wherever it stands.
-pub fn run(context: &Context) -> Result<Exit, Failure> {
+/// Brings the node back, from wherever it stands; where it is a move of its own, the API server has `ready_s` seconds until
+/// it is ready.
+pub fn run(context: &Context, ready_s: u32) -> Result<Exit, Failure> {
     let system = &mut context.machine_to_change()?;
     let journals = context.root.journals();
     let nothing_to_do = journals.open_move(system).map_err(|error| error.failure())?.is_none()
@@ -39,7 +40,7 @@ pub fn run(context: &Context) -> Result<Exit, Failure> {
     {
         return Ok(exit);
     }
-    let (checks, plan) = plan::for_undo_store(context, system);
+    let (checks, plan) = plan::for_undo_store(context, system, ready_s);
     for check in checks.iter().filter(|check| !check.result.allows()) {
         context.reporter.step(check.name, &check.lines().join("\n"));
     }

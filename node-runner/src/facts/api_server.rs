@@ -1,6 +1,6 @@
 //! Asks an API server whether it is ready, over TLS and by its literal address.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -107,6 +107,20 @@ pub fn ready(root: &Root, endpoint: &Endpoint, timeout: Duration) -> Result<(), 
     }
 }
 
+/// The kernel says of a wait that has ended only that one might try again.
+fn silent(error: std::io::Error, timeout: Duration) -> std::io::Error {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => std::io::Error::new(
+            ErrorKind::TimedOut,
+            format!(
+                "it took the connection and said nothing for {} s",
+                timeout.as_secs_f32()
+            ),
+        ),
+        _ => error,
+    }
+}
+
 fn ask(connection: ClientConnection, address: SocketAddr, timeout: Duration) -> std::io::Result<String> {
     let socket = TcpStream::connect_timeout(&address, timeout)?;
     socket.set_read_timeout(Some(timeout))?;
@@ -114,13 +128,16 @@ fn ask(connection: ClientConnection, address: SocketAddr, timeout: Duration) -> 
     let mut stream = StreamOwned::new(connection, socket);
     // In one piece: a server that answers early would otherwise close under the second one.
     let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAccept: */*\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    stream.flush()?;
+    // The handshake is part of it.
+    stream
+        .write_all(request.as_bytes())
+        .and_then(|()| stream.flush())
+        .map_err(|error| silent(error, timeout))?;
     let mut answer = Vec::new();
     let read = Read::take(&mut stream, ANSWER_BYTES_MAX).read_to_end(&mut answer);
     // A server that closes without TLS's own goodbye has still answered.
     if answer.is_empty() {
-        read?;
+        read.map_err(|error| silent(error, timeout))?;
     }
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }

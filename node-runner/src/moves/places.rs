@@ -29,6 +29,8 @@ pub const DATA: &str = "/var/lib/quantykube";
 pub const STORE_FOLDER: &str = "/var/lib/quantykube/store";
 /// The store's file.
 pub const STORE_FILE: &str = "/var/lib/quantykube/store/store.qks";
+/// What a first boot leaves.
+pub const FIRST_BOOT: &str = "/var/lib/quantykube/first-boot";
 /// The journals of all moves.
 pub const JOURNALS: &str = "/var/lib/quantykube/install";
 /// Where manifests wait while they are out of the kubelet's folder: beside it, not in it.

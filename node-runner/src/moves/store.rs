@@ -94,15 +94,16 @@ pub const TERM_AFTER_S: u32 = 60;
 const QUIET_TIMEOUT_S: u32 = 15;
 /// How long no process must have been seen, in milliseconds.
 const QUIET_MS: u32 = 1_000;
-/// How long the API server may take until it is ready, in seconds. The kubelet itself gives it 250 s to start.
+/// How long the API server may take until it is ready where nobody says otherwise, in seconds. The kubelet itself gives it
+/// 250 s to start.
 pub const READY_TIMEOUT_S: u32 = 300;
 /// How long the store may take to answer over TLS once systemd says that it runs, in seconds.
 const SERVES_TIMEOUT_S: u32 = 30;
 /// How long reading the store's file may take on the way back, in seconds.
 const GATE_TIMEOUT_S: u32 = 600;
 
-/// The plan of the move.
-pub fn plan(bundle: &Bundle, node: &Ready) -> Plan {
+/// The plan of the move. The API server has `ready_s` seconds until it is ready.
+pub fn plan(bundle: &Bundle, node: &Ready, ready_s: u32) -> Plan {
     let mut steps = programs(bundle, node);
     let manifest = node.static_pods.join(places::API_SERVER_MANIFEST);
     let waiting = places::retired(&node.static_pods, places::API_SERVER_MANIFEST);
@@ -119,7 +120,7 @@ pub fn plan(bundle: &Bundle, node: &Ready) -> Plan {
             "Wait until the API server answers again",
             Op::Probe {
                 argv: ready.clone(),
-                timeout_s: READY_TIMEOUT_S,
+                timeout_s: ready_s,
                 way: Way::Back,
             },
         ),
@@ -189,7 +190,7 @@ pub fn plan(bundle: &Bundle, node: &Ready) -> Plan {
             "untouched",
             "From here on only a store that nobody has written to is given up",
             Op::Gate {
-                argv: runner.call("gate-store", vec![("file", places::STORE_FILE.to_owned())]),
+                argv: runner.call("gate-store", and(tls(&store, &node.client), "file", places::STORE_FILE)),
                 timeout_s: GATE_TIMEOUT_S,
             },
         ),
@@ -211,7 +212,7 @@ pub fn plan(bundle: &Bundle, node: &Ready) -> Plan {
             "Wait until the API server is ready on the store",
             Op::Probe {
                 argv: ready,
-                timeout_s: READY_TIMEOUT_S,
+                timeout_s: ready_s,
                 way: Way::Forward,
             },
         ),

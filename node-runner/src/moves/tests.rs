@@ -120,7 +120,7 @@ fn install_plan(sim: &Sim, manifest: &Manifest) -> Plan {
         edit: etcd_servers::edit(&manifest.text, ETCD, "https://127.0.0.1:2479").unwrap(),
         number: Journals::at(Journals::ROOT).next_number(sim).unwrap(),
     };
-    store::plan(&bundle, &node)
+    store::plan(&bundle, &node, store::READY_TIMEOUT_S)
 }
 
 /// The API server as the facts see it.
@@ -158,7 +158,7 @@ fn undo_plan(sim: &Sim) -> Plan {
         client: files("/pki/client.crt", "/pki/client.key", "/pki/ca.crt"),
         number: journals.next_number(sim).unwrap(),
     };
-    undo_store::plan(&node)
+    undo_store::plan(&node, store::READY_TIMEOUT_S)
 }
 
 fn run(sim: &mut Sim, plan: &Plan) -> quantykube_journal::Outcome {

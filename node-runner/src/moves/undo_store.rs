@@ -26,7 +26,7 @@ use crate::facts::manifest::Flags;
 use crate::facts::process;
 use crate::moves::etcd_servers::Edit;
 use crate::moves::places;
-use crate::moves::store::{self, READY_TIMEOUT_S, Runner, and, process_of, tls, wait_gone};
+use crate::moves::store::{self, Runner, and, process_of, tls, wait_gone};
 
 /// What the journal of an install says about it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -112,8 +112,8 @@ pub struct Ready {
     pub number: u32,
 }
 
-/// The plan of the way back.
-pub fn plan(node: &Ready) -> Plan {
+/// The plan of the way back. The API server has `ready_s` seconds until it is ready.
+pub fn plan(node: &Ready, ready_s: u32) -> Plan {
     let installed = &node.installed;
     let runner = Runner::of(&installed.version);
     let ready = runner.api_ready(&node.endpoint);
@@ -134,7 +134,7 @@ pub fn plan(node: &Ready) -> Plan {
             "Wait until the API server answers again",
             Op::Probe {
                 argv: ready.clone(),
-                timeout_s: READY_TIMEOUT_S,
+                timeout_s: ready_s,
                 way: Way::Back,
             },
         ),
@@ -197,7 +197,7 @@ pub fn plan(node: &Ready) -> Plan {
             "Wait until the API server is ready on etcd",
             Op::Probe {
                 argv: ready,
-                timeout_s: READY_TIMEOUT_S,
+                timeout_s: ready_s,
                 way: Way::Forward,
             },
         ),

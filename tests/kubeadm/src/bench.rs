@@ -138,6 +138,17 @@ impl Bench {
         self.vm.until("the API server is ready", ask, LONG)
     }
 
+    /// A machine as it is, with nobody who writes and no bundle in a folder.
+    pub fn bare(vm: Vm) -> Bench {
+        vm.put("/root/kit/common", include_bytes!("../files/common"));
+        vm.put("/root/kit/client", include_bytes!("../files/client"));
+        vm.sh("sh /root/kit/client");
+        Bench {
+            vm,
+            folder: String::new(),
+        }
+    }
+
     /// The machine's clock, in milliseconds.
     pub fn now(&self) -> u64 {
         self.vm.sh("date +%s%3N").trim().parse().expect("date prints a number")
@@ -208,6 +219,21 @@ impl Bench {
         let text = self.etcdctl(ETCD, &format!("endpoint hashkv --rev={revision} --write-out=json"));
         let answer: Value = serde_json::from_str(&text).expect("etcdctl prints JSON");
         answer[0]["HashKV"]["hash"].clone()
+    }
+
+    /// The revision that etcd was last compacted at.
+    pub fn compacted_at(&self) -> i64 {
+        let text = self.etcdctl(ETCD, "endpoint hashkv --write-out=json");
+        let answer: Value = serde_json::from_str(&text).expect("etcdctl prints JSON");
+        answer[0]["HashKV"]["compact_revision"].as_i64().expect("a revision")
+    }
+
+    /// The revision and the keys of the store file that the last undo has put aside.
+    pub fn closed_store(&self) -> (i64, Keys) {
+        let text = self.vm.sh(
+            "$(ls -d /usr/local/lib/quantykube/*/quantykube-store) dump --live \"$(ls -t /var/lib/quantykube/store/store-*.qks | head -n 1)\"",
+        );
+        keys::parse_dump(&text)
     }
 
     /// What the API server shows of the filled kinds: by list and name, each object as it came.

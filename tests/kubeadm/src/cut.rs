@@ -9,16 +9,9 @@ use crate::keys::Keys;
 use crate::tally::Tally;
 
 /// Starts a move, ends the machine as soon as the step `place` has begun, boots it, and waits until no move is open and
-/// the API server is ready. Then it must serve from one of `sides`, with everything that was acknowledged. Returns the
-/// side. `plain` is how long a boot without a move took, in seconds.
-pub fn cut(
-    bench: &mut Bench,
-    tally: &mut Tally,
-    verb: &str,
-    place: &str,
-    sides: &[&str],
-    plain: Option<f64>,
-) -> String {
+/// the API server is ready. Then it must serve from one of `sides`, with everything that was acknowledged. Returns after
+/// how many seconds of power the API server was ready; `plain` is the same of a boot without a move.
+pub fn cut(bench: &mut Bench, tally: &mut Tally, verb: &str, place: &str, sides: &[&str], plain: Option<f64>) -> f64 {
     let what = format!("{verb} cut off at {place}");
     let said_before = bench.vm.events().len();
     bench.start_product(&format!("{verb} store"));
@@ -84,7 +77,7 @@ pub fn cut(
          the move was over after {closed:.0} s",
         journal["id"], journal["status"]
     );
-    side
+    ready
 }
 
 /// The names of the events of one kind.

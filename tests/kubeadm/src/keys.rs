@@ -63,8 +63,55 @@ pub fn parse(text: &str) -> (i64, Keys) {
     (number(&answer["header"], "revision"), keys.collect())
 }
 
-/// What a running cluster writes by itself: leases, events, the statuses of nodes and of the control plane's pods, and
-/// what the deployment controller does in the namespace where the test writes all the time.
+/// Reads what `quantykube-store dump --live` printed; the store's revision comes first.
+pub fn parse_dump(text: &str) -> (i64, Keys) {
+    let mut revision = 0;
+    let mut keys = Keys::new();
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line).unwrap_or_else(|err| panic!("dump printed no JSON: {err}"));
+        let number = |name: &str| line[name].as_i64().unwrap_or(0);
+        match line["type"].as_str() {
+            Some("store") => revision = number("revision"),
+            Some("put") => {
+                let kv = Kv {
+                    create: number("create"),
+                    modified: number("revision"),
+                    version: number("version"),
+                    lease: number("lease"),
+                    value: STANDARD.decode(line["value"].as_str().unwrap_or("")).expect("base64"),
+                };
+                keys.insert(line["key"].as_str().expect("keys of a cluster are text").to_owned(), kv);
+            }
+            _ => {}
+        }
+    }
+    (revision, keys)
+}
+
+/// Compares what a store held when it was closed, at revision `closed`, with what etcd held when all of it was copied back.
+/// What an etcd had before the move, up to `copied`, is the very same; what was written on the store has its bytes and a
+/// revision past the store's. No key may be there that the other has not.
+pub fn compare_back(store: &Keys, etcd: &Keys, copied: i64, closed: i64) -> Compared {
+    let mut compared = Compared::default();
+    for (key, old) in store {
+        match etcd.get(key) {
+            Some(new) if old.modified <= copied && new == old => compared.same += 1,
+            Some(new) if old.modified > copied && new.value == old.value && new.modified > closed => compared.own += 1,
+            Some(new) => compared
+                .wrong
+                .push(format!("{key}: {}, in the store {}", new.shape(), old.shape())),
+            None => compared.wrong.push(format!("{key} is not in etcd")),
+        }
+    }
+    for (key, new) in etcd.iter().filter(|(key, _)| !store.contains_key(*key)) {
+        compared.wrong.push(format!("{key} is only in etcd: {}", new.shape()));
+    }
+    compared
+}
+
+/// What a running cluster writes by itself: leases, events, the statuses of nodes and of pods (a node that was not ready for
+/// a while makes its pods unready, too), and what the deployment controller does in the namespace where the test writes
+/// all the time.
 const OWN: &[&str] = &[
     "/registry/leases/",
     "/registry/masterleases/",
@@ -72,7 +119,7 @@ const OWN: &[&str] = &[
     "/registry/events/",
     "/registry/minions/",
     "/registry/csinodes/",
-    "/registry/pods/kube-system/",
+    "/registry/pods/",
     "/registry/endpointslices/default/kubernetes",
     "/registry/services/endpoints/default/kubernetes",
     "/registry/apiregistration.k8s.io/",
@@ -124,7 +171,7 @@ pub fn compare(before: &Keys, now: &Keys, revision: i64) -> Compared {
 
 #[cfg(test)]
 mod tests {
-    use super::{Keys, Kv, compare};
+    use super::{Keys, Kv, compare, compare_back, parse_dump};
 
     fn kv(modified: i64, value: &str) -> Kv {
         Kv {
@@ -160,5 +207,27 @@ mod tests {
         ]);
         assert_eq!(compare(&before, &lower, 10).wrong.len(), 1);
         assert_eq!(compare(&before, &Keys::new(), 10).wrong.len(), 1);
+    }
+
+    #[test]
+    fn all_of_a_store_is_in_etcd() {
+        let dumped = concat!(
+            r#"{"type":"store","revision":20}"#,
+            "\n",
+            r#"{"type":"put","revision":5,"create":1,"version":1,"lease":0,"key":"a","value":"eA=="}"#,
+            "\n",
+            r#"{"type":"put","revision":15,"create":1,"version":1,"lease":0,"key":"b","value":"eQ=="}"#,
+        );
+        let (closed, store) = parse_dump(dumped);
+        assert_eq!(closed, 20);
+        let etcd = |b: Kv| Keys::from([("a".to_owned(), kv(5, "x")), ("b".to_owned(), b)]);
+        let good = compare_back(&store, &etcd(kv(21, "y")), 10, closed);
+        assert_eq!((good.same, good.own, good.wrong.len()), (1, 1, 0));
+        assert_eq!(compare_back(&store, &etcd(kv(21, "!")), 10, closed).wrong.len(), 1);
+        assert_eq!(compare_back(&store, &etcd(kv(15, "y")), 10, closed).wrong.len(), 1);
+        let mut more = etcd(kv(21, "y"));
+        more.insert("c".to_owned(), kv(22, "z"));
+        assert_eq!(compare_back(&store, &more, 10, closed).wrong.len(), 1);
+        assert_eq!(compare_back(&store, &Keys::new(), 10, closed).wrong.len(), 2);
     }
 }

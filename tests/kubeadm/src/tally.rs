@@ -28,7 +28,7 @@ impl Tally {
         } else {
             let line = format!("{what}: {}", found());
             println!("  NOT at {at} s: {line}");
-            self.failed.push(line);
+            self.failed.push(line.chars().take(400).collect());
         }
     }
 

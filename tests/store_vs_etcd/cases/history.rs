@@ -42,11 +42,15 @@ pub fn compaction() -> Vec<(&'static str, Call)> {
     ]
 }
 
-/// Apart from the others: after it, etcd answers a hash at revision 0 from a cache, with a hash of nothing.
+/// Apart from the others: after it, etcd answers a hash at revision 0 from a cache, with a hash of nothing. So hashes are
+/// asked for at revisions that are named.
 pub fn compaction_at_zero() -> Vec<(&'static str, Call)> {
     vec![
         ("fill", set("a", "1")),
+        ("a hash before", Call::HashKv(2)),
         ("compact at zero", compact(0)),
+        ("a hash after", Call::HashKv(2)),
+        ("a hash of the past", Call::HashKv(1)),
         ("compact at zero again", compact(0)),
         ("compact below zero", compact(-1)),
         ("a read below zero in a txn", tx(vec![], vec![read_at("a", -4)], vec![])),

@@ -34,6 +34,8 @@ pub struct Vm {
     /// The machine's clock when it was last turned on or off, in seconds since 1970.
     clock: u64,
     disks: RefCell<u32>,
+    /// An image that is attached at every boot.
+    second: Option<PathBuf>,
     _lock: File,
 }
 
@@ -57,6 +59,11 @@ impl Vm {
 
     /// A cold boot; returns as soon as scripts run in it. Units are still starting.
     pub fn boot(disk: Disk) -> Vm {
+        Vm::boot_with(disk, None)
+    }
+
+    /// The same with an image as a second disk, which can only be read and is there at every boot.
+    pub fn boot_with(disk: Disk, second: Option<&Path>) -> Vm {
         let baked = places::baked();
         let clock = baked_clock(&baked);
         let (file, format) = match disk {
@@ -64,6 +71,7 @@ impl Vm {
             Disk::Node => ("node.qcow2", "qcow2"),
         };
         let mut vm = Vm::make(&baked, &baked.join(file), format, clock);
+        vm.second = second.map(Path::to_owned);
         vm.power_on();
         vm
     }
@@ -93,6 +101,7 @@ impl Vm {
             power: None,
             clock,
             disks: RefCell::new(0),
+            second: None,
             _lock: lock,
         }
     }
@@ -114,6 +123,10 @@ impl Vm {
             let _ = fs::remove_file(self.folder.join(socket));
         }
         let mut command = hardware::qemu(&self.baked, &self.folder.join("disk.qcow2"), &self.folder, &clock);
+        if let Some(image) = &self.second {
+            let drive = format!("id=second,if=none,format=raw,readonly=on,file={}", image.display());
+            command.args(["-drive", &drive, "-device", "virtio-blk-pci,drive=second"]);
+        }
         if let Some(memory) = memory {
             command.arg("-incoming").arg(format!("exec:cat '{}'", memory.display()));
         }
@@ -131,6 +144,11 @@ impl Vm {
                 fs::read_to_string(self.folder.join("qemu.log")).unwrap_or_default()
             );
             std::thread::sleep(Duration::from_millis(50));
+        }
+        // Beside other tests it takes no more than its share.
+        if let Ok(nice) = std::env::var("QUANTYKUBE_VM_NICE") {
+            let path = format!("/proc/{}/autogroup", qemu.id());
+            fs::write(&path, nice).unwrap_or_else(|err| panic!("cannot write {path}: {err}"));
         }
         let agent = RefCell::new(Agent::connect(&self.folder.join("agent")));
         self.power = Some(Power {

@@ -231,6 +231,21 @@ impl Index {
         }
     }
 
+    /// Ends a live key with a tombstone; gives the version that ended. None, and nothing changes, if it is not there.
+    pub(crate) fn end_live(&mut self, key: &[u8], revision: Revision) -> Option<Ver> {
+        let (at, leaf) = self.leaf_of(key)?;
+        let branch = &mut self.branches[at];
+        let found = branch.leaves[leaf].keys.search(key).ok()?;
+        let versions = &mut branch.leaves[leaf].versions[found];
+        let live = *versions.latest();
+        if live.is_tombstone() {
+            return None;
+        }
+        versions.append(Ver::tombstone(revision));
+        branch.add_live(leaf, false, true);
+        Some(live)
+    }
+
     /// Splits a full leaf (and a full branch) before an insertion; gives where the entry goes now. A leaf is halved, but
     /// at the very end a new one begins: keys that come in order fill whole leaves.
     fn make_room(&mut self, at: usize, leaf: usize, entry: usize) -> (usize, usize, usize) {

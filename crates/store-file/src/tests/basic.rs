@@ -123,11 +123,14 @@ fn everything_is_there_after_a_reopening() {
         expected[3..],
         "the compacted revision itself is still told"
     );
+    assert_eq!(store.lease_size(7), (1, 1));
     let mut transaction = store.begin(2, 10, true).unwrap();
-    transaction.delete(b"a");
-    transaction.end_lease(7);
+    let mut deleted = Vec::new();
+    transaction.end_lease_and_keys(7, &mut |key, revision| deleted.push((key, revision.main, revision.sub)));
+    assert_eq!(deleted, [(Bytes::from("a"), 6, 0)]);
     transaction.commit().unwrap();
     assert!(store.leases().is_empty());
+    assert_eq!(store.lease_size(7), (0, 0));
     store.close().unwrap();
     let store = Store::open(&path, options()).unwrap();
     assert!(store.leases().is_empty());

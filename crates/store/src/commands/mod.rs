@@ -67,6 +67,7 @@ fn over(store: Store) -> Mvcc {
     let limits = Limits {
         request_bytes: usize::MAX,
         quota: 0,
+        ..Limits::default()
     };
     Mvcc::new(store, limits, clock::now())
 }

@@ -48,6 +48,9 @@ pub enum Error {
     /// A TTL of more than 9,000,000,000 s.
     #[error("too large lease TTL")]
     TtlTooLarge,
+    /// As many watch streams are open as may be. etcd has no such limit.
+    #[error("too many watch streams")]
+    TooManyStreams,
     /// The server ends; nothing is known of the request's fate.
     #[error("server stopped")]
     Stopped,

@@ -21,8 +21,10 @@ const SLICE: usize = 2000;
 pub struct Hasher {
     /// The revision to hash up to.
     pub revision: i64,
-    /// The compacted revision it was begun at.
+    /// The compacted revision it was begun at, 0 if there never was a compaction.
     pub compacted: i64,
+    /// The same in etcd's count, which tells "never" (-1) from a compaction at 0.
+    pub first: i64,
     /// The published revision when it was begun.
     pub current: i64,
     crc: u32,
@@ -48,6 +50,7 @@ impl Mvcc {
         Ok(Hasher {
             revision: if revision <= 0 { self.visible } else { revision },
             compacted,
+            first: self.first(),
             current: self.visible,
             crc: crc32c::crc32c(b"key"),
             next_key: (compacted > 0).then(|| Bytes::from_static(&[0])),

@@ -1,6 +1,5 @@
 //! Leases: granting, keeping alive, revoking, ending.
 
-use bytes::Bytes;
 use quantykube_etcd_api::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseLeasesResponse, LeaseStatus, LeaseTimeToLiveRequest,
     LeaseTimeToLiveResponse,
@@ -149,10 +148,9 @@ impl Mvcc {
             self.deadlines.remove(id);
             return Err(Error::LeaseNotFound);
         }
-        let keys = self.store.lease_keys(id);
-        let bytes = keys.iter().map(Bytes::len).sum();
-        let ((), wait) = self.write(keys.len() + 1, bytes, true, |writer| {
-            writer.end_lease(id, &keys);
+        let (keys, bytes) = self.store.lease_size(id);
+        let ((), wait) = self.write(keys + 1, bytes, true, |writer| {
+            writer.end_lease(id);
             Ok(())
         })?;
         self.deadlines.remove(id);

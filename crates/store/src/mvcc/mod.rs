@@ -43,6 +43,9 @@ use self::watch::{Hub, Outgoing, Pending, StreamId};
 /// What etcd reckons for a key's metadata when it compares a write with the quota.
 const QUOTA_KEY_BYTES: u64 = 256;
 
+/// The note in the file that says that the first compaction was one at 0.
+const COMPACTED_AT_ZERO: &str = "compacted at 0";
+
 /// What etcd reckons for a lease.
 const QUOTA_LEASE_BYTES: u64 = 64;
 
@@ -62,6 +65,22 @@ pub struct Limits {
     pub request_bytes: usize,
     /// The quota in bytes, 0 for none.
     pub quota: u64,
+    /// Most watch streams at once, of all connections together.
+    pub watch_streams: usize,
+    /// Most watches at once, of all streams together.
+    pub watches: usize,
+}
+
+impl Default for Limits {
+    /// etcd's defaults, and for watches, which etcd does not count, far more than a cluster's API servers need.
+    fn default() -> Limits {
+        Limits {
+            request_bytes: 1_572_864,
+            quota: 2 << 30,
+            watch_streams: 100_000,
+            watches: 1_000_000,
+        }
+    }
 }
 
 /// What compaction can be done to.
@@ -105,7 +124,7 @@ pub struct Mvcc {
     hub: Hub,
     deadlines: lease::Deadlines,
     alarms: alarm::Alarms,
-    /// etcd tells "never compacted" from "compacted at 0".
+    /// etcd tells "never compacted" from "compacted at 0", also after a restart.
     compacted_at_zero: bool,
     counts: Counts,
 }
@@ -119,10 +138,10 @@ impl Mvcc {
             queued: durable.seq,
             deadlines: lease::Deadlines::recover(&store.leases(), now),
             alarms: alarm::Alarms::decode(&store.note(alarm::NOTE).unwrap_or_default()),
+            compacted_at_zero: store.note(COMPACTED_AT_ZERO).is_some(),
             durable,
             pending: Vec::new(),
-            hub: Hub::default(),
-            compacted_at_zero: false,
+            hub: Hub::new(limits.watch_streams, limits.watches),
             counts: Counts::default(),
             limits,
             store,
@@ -295,6 +314,7 @@ impl Mvcc {
         }
         if request.revision == 0 {
             self.compacted_at_zero = true;
+            self.keep_note(COMPACTED_AT_ZERO, b"1")?;
             return Ok(Compaction::Done(self.queued));
         }
         // Watchers are owed every event up to here, with what was there before: they get it first.
@@ -335,8 +355,8 @@ impl Mvcc {
         self.alarms.list(AlarmType::None)
     }
 
-    /// Opens a watch stream.
-    pub fn watch_open(&mut self) -> StreamId {
+    /// Opens a watch stream, if there may be one more.
+    pub fn watch_open(&mut self) -> Result<StreamId, Error> {
         self.hub.open()
     }
 
@@ -381,8 +401,8 @@ impl Mvcc {
         }
     }
 
-    /// The first revision that can be read, in etcd's count: -1 before any compaction.
-    fn first(&self) -> i64 {
+    /// The compacted revision in etcd's count, the first that can be read: -1 before any compaction.
+    pub fn first(&self) -> i64 {
         match self.store.compacted() {
             0 if !self.compacted_at_zero => -1,
             compacted => compacted,
@@ -464,9 +484,13 @@ impl Mvcc {
         Ok(())
     }
 
-    /// Writes the alarms down. On a disk that is full to the last byte the alarm stands in memory alone.
     fn keep_alarms(&mut self) -> Result<(), Error> {
-        match self.store.put_note(alarm::NOTE, &self.alarms.encode()) {
+        self.keep_note(alarm::NOTE, &self.alarms.encode())
+    }
+
+    /// Writes down what stands in memory. On a disk that is full to the last byte it stands in memory alone.
+    fn keep_note(&mut self, name: &str, value: &[u8]) -> Result<(), Error> {
+        match self.store.put_note(name, value) {
             Ok(queued) => {
                 self.queued = self.queued.max(queued.seq);
                 Ok(())

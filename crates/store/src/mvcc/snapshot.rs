@@ -373,6 +373,7 @@ mod tests {
             let limits = Limits {
                 request_bytes: 1 << 20,
                 quota: 0,
+                ..Limits::default()
             };
             World {
                 mvcc: Mvcc::new(store, limits, Now::default()),

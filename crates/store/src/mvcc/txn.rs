@@ -246,11 +246,16 @@ impl<'a, 'e> Writer<'a, 'e> {
     }
 
     /// Ends a lease together with its keys, in order.
-    pub fn end_lease(&mut self, id: i64, keys: &[Bytes]) {
-        for key in keys {
-            self.delete(key);
-        }
-        self.transaction.end_lease(id);
+    pub fn end_lease(&mut self, id: i64) {
+        let (events, changes) = (&mut *self.events, &mut self.changes);
+        self.transaction.end_lease_and_keys(id, &mut |key, revision| {
+            *changes += 1;
+            events.push(Pending {
+                key,
+                revision,
+                what: What::Delete,
+            });
+        });
     }
 
     fn next_revision(&mut self) -> Revision {

@@ -26,6 +26,11 @@ pub fn status(error: Error) -> Status {
         Error::LeaseExists => errors::LEASE_EXIST,
         Error::TtlTooLarge => errors::LEASE_TTL_TOO_LARGE,
         Error::Stopped => errors::STOPPED,
+        Error::TooManyStreams => {
+            return Status::resource_exhausted(
+                "quantykube-store: too many watch streams: end some, or raise --max-watch-streams",
+            );
+        }
         Error::File(error) => {
             log!(error, "{}", chain(&error));
             return Status::data_loss(format!("quantykube-store: {}", chain(&error)));

@@ -30,8 +30,7 @@ impl MaintenanceService {
                 return Ok(HashKVResponse {
                     header: self.0.header_at(hasher.current),
                     hash,
-                    // etcd's word for "never".
-                    compact_revision: if hasher.compacted == 0 { -1 } else { hasher.compacted },
+                    compact_revision: hasher.first,
                     hash_revision: hasher.revision,
                 });
             }

@@ -35,7 +35,7 @@ impl Watch for WatchService {
     type WatchStream = Answers;
 
     async fn watch(&self, request: Request<Streaming<WatchRequest>>) -> Result<Response<Answers>, Status> {
-        let stream = self.engine.lock().map_err(status)?.watch_open();
+        let stream = self.engine.lock().map_err(status)?.watch_open().map_err(status)?;
         Ok(Response::new(Answers {
             engine: Arc::clone(&self.engine),
             stream,

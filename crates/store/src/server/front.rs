@@ -44,6 +44,8 @@ pub struct Front {
     health: HealthServer<rpc::health::HealthService>,
     calls: Arc<Calls>,
     pages: Arc<Pages>,
+    /// Most calls and streams at once on one connection.
+    pub streams: u32,
 }
 
 /// An answer on its way.
@@ -74,6 +76,7 @@ impl Front {
             health: HealthServer::new(rpc::health::HealthService(Arc::clone(engine))).max_decoding_message_size(limit),
             calls: Arc::clone(&pages.calls),
             pages,
+            streams: config.streams,
         }
     }
 

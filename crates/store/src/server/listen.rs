@@ -100,7 +100,7 @@ where
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(u32::MAX)
+        .max_concurrent_streams(front.streams)
         .max_pending_accept_reset_streams(RESET_STREAMS_MAX)
         .max_local_error_reset_streams(None)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)

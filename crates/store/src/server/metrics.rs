@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quantykube_etcd_api::METHODS;
+use quantykube_etcd_api::{AlarmType, METHODS};
 use tonic::Code;
 
 use crate::engine::Engine;
@@ -103,6 +103,7 @@ pub fn text(engine: &Engine, calls: &Calls) -> String {
     let (visible, compacted, keys, quota) = (state.visible(), state.compacted(), state.keys(), state.limits().quota);
     let durable = state.durable();
     let leases = state.lease_count();
+    let alarms = state.alarms();
     drop(state);
 
     page.gauge(
@@ -144,6 +145,12 @@ pub fn text(engine: &Engine, calls: &Calls) -> String {
         &format!("version=\"{OWN_VERSION}\""),
         1,
     );
+
+    let raised = |kind: AlarmType| u64::from(alarms.iter().any(|alarm| alarm.alarm == kind as i32));
+    page.head("quantykube_store_alarm", "Whether an alarm is raised.", "gauge");
+    for (name, kind) in [("NOSPACE", AlarmType::NoSpace), ("CORRUPT", AlarmType::Corrupt)] {
+        page.row("quantykube_store_alarm", &format!("alarm=\"{name}\""), raised(kind));
+    }
 
     page.gauge(
         "etcd_mvcc_db_total_size_in_bytes",
@@ -261,6 +268,10 @@ impl Page {
 
     fn labelled(&mut self, name: &str, help: &str, labels: &str, value: u64) {
         self.head(name, help, "gauge");
+        self.row(name, labels, value);
+    }
+
+    fn row(&mut self, name: &str, labels: &str, value: u64) {
         let _ = writeln!(self.0, "{name}{{{labels}}} {value}");
     }
 

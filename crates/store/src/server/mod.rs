@@ -77,6 +77,8 @@ async fn serve(config: &Config) -> Result<(), Failure> {
     let limits = Limits {
         request_bytes: config.request_bytes,
         quota: config.quota,
+        watch_streams: config.watch_streams,
+        watches: config.watches,
     };
     let revision = store.revision();
     let engine = Engine::new(store, limits);

@@ -67,8 +67,12 @@ pub fn judge(state: &State) -> Judged {
         Some(open) => found.push((
             Level::Warning,
             format!(
-                "the move {} is open, {} of {} steps done",
+                "the move {} is {}, {} of {} steps done",
                 open.id,
+                match state.under_way {
+                    Ok(true) => "under way",
+                    _ => "open",
+                },
                 open.done,
                 open.plan.steps.len()
             ),
@@ -113,6 +117,12 @@ fn at_rest(state: &State) -> Vec<(Level, String)> {
             format!("the API server's manifest names {named}, the data lives in {data} ({expected})"),
         )),
         _ => {}
+    }
+    // What came after it counts more.
+    if let (Ok(Some(outcome)), Side::Etcd, None) = (&state.first_boot, state.data, state.since)
+        && outcome.outcome == "failed"
+    {
+        found.push((Level::Warning, format!("the first boot failed: {}", outcome.message)));
     }
     if state.data == Side::Store {
         match &state.store_runs {
@@ -186,11 +196,13 @@ mod tests {
             since: Some(NOW - 1000),
             journals: Vec::new(),
             open: None,
+            under_way: Ok(false),
             manifest: Ok(Some("https://127.0.0.1:2479".to_owned())),
             etcd: server("https://127.0.0.1:2379", 10),
             store: server("https://127.0.0.1:2479", 20),
             store_runs: Ok(true),
             guard: Ok(None),
+            first_boot: Ok(None),
             certificates: vec![Certificate {
                 name: "etcd and store",
                 file: "/pki/server.crt".into(),
@@ -221,7 +233,7 @@ mod tests {
     #[test]
     fn each_fault_has_its_level() {
         type Change = dyn Fn(&mut State);
-        let cases: [(&Change, Level, &str); 11] = [
+        let cases: [(&Change, Level, &str); 12] = [
             (
                 &|s| s.manifest = Ok(Some("https://127.0.0.1:2379".into())),
                 Level::Critical,
@@ -240,6 +252,16 @@ mod tests {
                 &|s| s.etcd.as_mut().unwrap().revision = Err("refused".into()),
                 Level::Ok,
                 "the data lives in store",
+            ),
+            (
+                &|s| {
+                    let text = r#"{"exit": 3, "name": "extract", "message": "it is damaged", "outcome": "failed"}"#;
+                    s.first_boot = Ok(serde_json::from_str(text).unwrap());
+                    (s.data, s.since) = (Side::Etcd, None);
+                    s.manifest = Ok(Some("https://127.0.0.1:2379".into()));
+                },
+                Level::Warning,
+                "the first boot failed: it is damaged",
             ),
             (
                 &|s| s.certificates[0].ends = Ok(NOW + 29 * 86_400),

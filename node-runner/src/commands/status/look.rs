@@ -11,10 +11,12 @@ use crate::facts::certificates::{self, Files, Use};
 use crate::facts::etcd::{runtime, source};
 use crate::facts::manifest::{Flags, Manifest};
 use crate::facts::{Known, Root, chain, kubelet};
+use crate::first_boot::{Outcome, OutcomeFile};
 use crate::guard::{self, Incident};
 use crate::moves::store::NAME;
 use crate::moves::undo_store::Installed;
 use crate::moves::{etcd_servers, places};
+use crate::unit;
 
 /// Where the cluster's data lives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
@@ -47,6 +49,8 @@ pub struct State {
     pub journals: Vec<Summary>,
     /// The one that is neither done nor put back.
     pub open: Option<Summary>,
+    /// Whether the unit of a move runs now, so that the open one goes on by itself.
+    pub under_way: Known<bool>,
     /// The etcd that the API server's manifest names; `None` where there is no manifest.
     pub manifest: Known<Option<String>>,
     /// etcd.
@@ -57,6 +61,8 @@ pub struct State {
     pub store_runs: Known<bool>,
     /// What the guard has taken out.
     pub guard: Known<Option<Incident>>,
+    /// How a first boot ended, where there was one.
+    pub first_boot: Known<Option<Outcome>>,
     /// The certificates between the API server and its etcd.
     pub certificates: Vec<Certificate>,
     /// Now, in seconds since 1970.
@@ -170,11 +176,13 @@ pub fn look(root: &Root, system: &dyn System, journals: &Journals) -> Result<Sta
                         .is_some_and(|last| matches!(last.status, Status::Open { .. }))
             })
             .map(|installed| ask(installed.store)),
+        under_way: unit::is_under_way().map_err(|error| chain(&error)),
         store_runs: system
             .unit(places::STORE_UNIT)
             .map(|unit| unit.active)
             .map_err(|error| error.full()),
         guard: guard::last(root).map_err(|error| format!("cannot read {}: {error}", guard::FILE)),
+        first_boot: OutcomeFile::read(root),
         certificates: certificates(root, &client, now),
         manifest: named,
         journals: all,

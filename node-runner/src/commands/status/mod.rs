@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::commands::told::{self, utc};
 use crate::commands::{Context, version::VERSION};
+use crate::unit::NAME as UNIT;
 use check::{Judged, Level, judge};
 use look::{Certificate, Server, Side, State, look};
 
@@ -87,6 +88,11 @@ fn text(state: &State) -> String {
         )),
         Err(why) => lines.push(format!("guard: {why}")),
     }
+    match &state.first_boot {
+        Ok(None) => {}
+        Ok(Some(outcome)) => lines.push(format!("first boot: {}: {}", outcome.outcome, outcome.message)),
+        Err(why) => lines.push(format!("first boot: {why}")),
+    }
     lines.extend(state.certificates.iter().map(|c| certificate(c, state.now)));
     lines.push(open_move(state));
     for journal in &state.journals {
@@ -128,6 +134,13 @@ fn open_move(state: &State) -> String {
             open.done,
             open.plan.steps.len()
         ),
+        Some(open) if state.under_way == Ok(true) => format!(
+            "open move: {}, {} of {} steps done, under way now: it goes on by itself\n\
+             hint: journalctl -f -u {UNIT} shows each step",
+            open.id,
+            open.done,
+            open.plan.steps.len()
+        ),
         Some(open) => format!(
             "open move: {}, {} of {} steps done\nhint: quantykube resume goes on, quantykube undo store puts back",
             open.id,
@@ -163,6 +176,7 @@ fn value(state: &State, judged: &Judged) -> Value {
         "storeUnitRuns": state.store_runs.as_ref().ok(),
         "guard": state.guard.as_ref().ok(),
         "guardError": state.guard.as_ref().err(),
+        "firstBoot": state.first_boot.as_ref().ok(),
         "certificates": state.certificates.iter().map(|c| json!({
             "name": c.name,
             "file": c.file,
@@ -171,6 +185,7 @@ fn value(state: &State, judged: &Judged) -> Value {
             "error": c.ends.as_ref().err(),
         })).collect::<Vec<_>>(),
         "openMove": state.open.as_ref().map(|open| open.id.clone()),
+        "underWay": state.under_way.as_ref().ok(),
         "needsPerson": state.open.as_ref().is_some_and(|open| open.stuck),
         "journals": state.journals.iter().map(told::value).collect::<Vec<_>>(),
         "check": {

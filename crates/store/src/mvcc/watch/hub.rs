@@ -28,6 +28,9 @@ const INDEXED_FROM: usize = 8;
 /// The id in replies that speak of no watch.
 const NO_ID: i64 = -1;
 
+/// Why a watch beyond the limit is refused. etcd has no such limit and no words for it.
+const TOO_MANY_WATCHES: &str = "quantykube-store: too many watches: end some, or raise --max-watches";
+
 /// All watch streams.
 #[derive(Default)]
 pub struct Hub {
@@ -38,6 +41,8 @@ pub struct Hub {
     index: Index,
     next_stream: StreamId,
     all_bytes: usize,
+    streams_max: usize,
+    watches_max: usize,
     /// Set when the server ends: every stream ends.
     closed: bool,
     /// Scratch space of [`Hub::publish`].
@@ -62,11 +67,23 @@ pub struct Figures {
 }
 
 impl Hub {
-    /// Opens a stream.
-    pub fn open(&mut self) -> StreamId {
+    /// No stream yet; at most so many streams and watches at once.
+    pub fn new(streams_max: usize, watches_max: usize) -> Hub {
+        Hub {
+            streams_max,
+            watches_max,
+            ..Hub::default()
+        }
+    }
+
+    /// Opens a stream, if there may be one more.
+    pub fn open(&mut self) -> Result<StreamId, Error> {
+        if self.streams.len() >= self.streams_max {
+            return Err(Error::TooManyStreams);
+        }
         self.next_stream += 1;
         self.streams.insert(self.next_stream, Stream::default());
-        self.next_stream
+        Ok(self.next_stream)
     }
 
     /// Ends a stream and all its watches.
@@ -167,6 +184,9 @@ impl Hub {
         let range = crate::mvcc::key_range(&start, &request.range_end);
         if matches!(&range.end, RangeEnd::Before(end) if *end <= start) {
             return Err("mvcc: watcher range is empty");
+        }
+        if self.watchers.len() - self.free.len() >= self.watches_max {
+            return Err(TOO_MANY_WATCHES);
         }
         let stream = self.streams.get_mut(&id).expect("the caller looked it up");
         let taken = |stream: &Stream, id: i64| stream.ids.contains_key(&id) || stream.compacted.contains(&id);
