@@ -1,5 +1,6 @@
 //! Blobs by their digests in a folder, as a layout has them: fetched for one build, or kept in a cache.
 
+use std::cell::OnceCell;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use quantykube_base::{Exit, Failure, durable};
 use quantykube_bundle_format::{Digest, Hasher};
+use rustix::fs::FlockOperation;
 use tempfile::{NamedTempFile, TempDir};
 
 /// The folder of blobs in a store, as in an OCI layout.
@@ -20,10 +22,15 @@ pub enum State {
     Whole,
 }
 
+/// What a file is called that has no digest yet.
+const NEW: &str = ".new-";
+
 /// A folder of blobs. What is in it may be damaged: whoever packs a blob compares its digest.
 #[derive(Debug)]
 pub struct Contents {
     folder: PathBuf,
+    /// What killed runs left was looked for once.
+    swept: OnceCell<()>,
     /// The folder goes when this is dropped.
     temporary: Option<TempDir>,
 }
@@ -33,6 +40,7 @@ impl Contents {
     pub fn cache(folder: &Path) -> Contents {
         Contents {
             folder: folder.into(),
+            swept: OnceCell::new(),
             temporary: None,
         }
     }
@@ -45,6 +53,7 @@ impl Contents {
         })?;
         Ok(Contents {
             folder: made.path().into(),
+            swept: OnceCell::new(),
             temporary: Some(made),
         })
     }
@@ -62,9 +71,20 @@ impl Contents {
     /// A file beside the blobs, to be kept or dropped.
     pub fn begin(&self) -> Result<NamedTempFile, Failure> {
         let folder = self.folder.join(BLOBS);
-        let made =
-            fs::create_dir_all(&folder).and_then(|()| tempfile::Builder::new().prefix(".new-").tempfile_in(&folder));
-        made.map_err(|error| self.cannot_write(error))
+        let begin = || {
+            fs::create_dir_all(&folder)?;
+            self.swept.get_or_init(|| sweep(&folder));
+            loop {
+                let file = tempfile::Builder::new().prefix(NEW).tempfile_in(&folder)?;
+                // Some file systems know no locks: there nothing is swept either.
+                let _ = rustix::fs::flock(file.as_file(), FlockOperation::LockShared);
+                // Between the two calls another run may have taken it for one that a killed run left.
+                if file.path().exists() {
+                    return Ok(file);
+                }
+            }
+        };
+        begin().map_err(|error: io::Error| self.cannot_write(error))
     }
 
     /// Gives a file that [`Contents::begin`] made and whose digest was compared its name.
@@ -128,6 +148,21 @@ impl Contents {
     }
 }
 
+/// Takes away what killed runs left half fetched: nobody holds a lock on it.
+fn sweep(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let new = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(NEW.as_bytes());
+    for entry in entries.flatten().filter(new) {
+        let Ok(file) = quantykube_base::open_regular(&entry.path()) else {
+            continue;
+        };
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            // What cannot be taken away is in nobody's way.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -147,5 +182,17 @@ mod tests {
         fs::write(&path, b"Bytes").unwrap();
         assert!(!contents.is_whole(digest).unwrap());
         assert!(!path.exists());
+    }
+    #[test]
+    fn what_a_killed_run_left_goes_and_what_another_one_fetches_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let blobs = folder.path().join(BLOBS);
+        fs::create_dir_all(&blobs).unwrap();
+        let left = blobs.join(".new-left");
+        fs::write(&left, b"half").unwrap();
+        let other = Contents::cache(folder.path()).begin().unwrap();
+        assert!(!left.exists());
+        let mine = Contents::cache(folder.path()).begin().unwrap();
+        assert!(other.path().exists() && mine.path().exists());
     }
 }

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
-use crate::registry::{Fixture, Manner, Small, digest, spec};
+use crate::small_registry::{Fixture, Manner, Small, digest, spec};
 use crate::workbench::{AMD64, Ran, Workbench, elf, tree, unshared};
 
-/// Serves what `body` holds at the time, to everybody.
+/// Serves what `body` holds at the time, to everybody; a body that is a status, as `404 Not Found`, is one.
 fn serve(body: &Arc<Mutex<Vec<u8>>>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/tool", listener.local_addr().unwrap());
@@ -24,8 +24,12 @@ fn serve(body: &Arc<Mutex<Vec<u8>>>) -> String {
                 line.clear();
             }
             let body = body.lock().unwrap().clone();
+            let status = match body.starts_with(b"4") {
+                true => String::from_utf8(body.clone()).unwrap(),
+                false => "200 OK".into(),
+            };
             let head = format!(
-                "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
                 body.len()
             );
             let mut stream = reader.into_inner();
@@ -113,13 +117,17 @@ impl Site {
         assert!(tree(&self.bench.path("out")).is_empty());
     }
 
+    /// The spec with the digest of its image.
+    fn pinned_image(&self) -> String {
+        let pinned = format!("/team/web', digest: '{}'", self.index);
+        self.open.replace("/team/web'", &pinned)
+    }
+
+    /// The spec with all digests.
     fn pinned(&self) -> String {
         let sha256 = digest(&self.tool.lock().unwrap());
         let sha256 = sha256.trim_start_matches("sha256:");
-        let open = self
-            .open
-            .replace("/team/web'", &format!("/team/web', digest: '{}'", self.index));
-        open.replace(
+        self.pinned_image().replace(
             &format!("'{}'", self.url),
             &format!("'{}', sha256: '{sha256}'", self.url),
         )
@@ -251,4 +259,163 @@ fn a_spec_that_is_not_the_locked_one_is_refused() {
         .join("\n"));
     site.lock(&["--check"])
         .failed(1, &[&site.url, "not in the spec any more"]);
+}
+
+#[test]
+fn what_is_gone_upstream_is_said() {
+    let site = site();
+    let lock = site.write();
+    let bundle = site.built();
+    for status in ["404 Not Found", "410 Gone"] {
+        *site.tool.lock().unwrap() = status.into();
+        let said = [&site.url, "is not there any more", "1 thing changed"];
+        site.lock(&["--check"]).failed(1, &said);
+        // Another lock cannot be written, and the old one stays.
+        site.lock(&["--cache", "cache"]).failed(1, &[&site.url, &status[..3]]);
+    }
+    site.small.tags.lock().unwrap().clear();
+    let said = [
+        "example.org/web:1",
+        "its tag is not in",
+        "/team/web any more",
+        "2 things changed",
+    ];
+    site.lock(&["--check"]).failed(1, &said);
+    // A digest that is pinned, in a repository that is gone.
+    let pinned = site.pinned_image().replace("/team/web'", "/team/gone'");
+    site.bench.put("gone.yaml", pinned.as_bytes());
+    let gone = String::from_utf8(lock.clone())
+        .unwrap()
+        .replace("/team/web\"", "/team/gone\"");
+    site.bench.put("gone.lock", gone.as_bytes());
+    let args = ["lock", "gone.yaml", "--check", "--lock-file", "gone.lock"];
+    let said = ["example.org/web:1", &site.index, "/team/gone any more"];
+    site.bench.run(&args).failed(1, &said);
+    // A server that is ill says nothing about what is there.
+    *site.tool.lock().unwrap() = "403 Forbidden".into();
+    let ran = site.lock(&["--check"]);
+    ran.failed(1, &[&site.url, "403"]);
+    assert!(!ran.err.contains("changed"), "{}", ran.err);
+    assert!(fs::read(site.bench.path("quantykube.lock")).unwrap() == lock);
+    assert!(site.built() == bundle, "what is gone is still in the cache");
+}
+
+#[test]
+fn a_tag_needs_a_lock() {
+    let site = site();
+    let names = [site.url.as_str(), "no sha256", "--locked"];
+    let build = ["build", "spec.yaml", "-o", "out/b.tar.gz"];
+    site.bench.run(&build).failed(2, &names);
+    let tag = site.open.replace("binaries:", "#");
+    site.bench.put("tag.yaml", tag.as_bytes());
+    let names = [
+        "example.org/web:1",
+        "no digest",
+        "a tag may be another image tomorrow",
+        "--locked",
+    ];
+    site.bench
+        .run(&["build", "tag.yaml", "-o", "out/b.tar.gz"])
+        .failed(2, &names);
+    assert!(tree(&site.bench.path("out")).is_empty());
+    assert_eq!(site.small.asked(""), 0, "a tag without a lock is not asked for");
+    site.write();
+    site.built();
+}
+
+#[test]
+fn what_is_new_in_the_spec_is_said() {
+    let site = site();
+    let lock = site.write();
+    let more = site.open.replace(
+        "binaries: [",
+        "binaries: [{name: more, url: 'http://127.0.0.1:1/more'}, ",
+    );
+    let more = more.replace("images: [", "images: [{name: 'example.org/more:2'}, ");
+    let pinned = format!("'{}', sha256: '{}'", site.url, "0".repeat(64));
+    let more = more.replace(&format!("'{}'", site.url), &pinned);
+    let more = more.replace("/team/web'", &format!("/team/web', digest: '{}'", site.other));
+    site.bench.put("spec.yaml", more.as_bytes());
+    let said = [
+        "url http://127.0.0.1:1/more is new in the spec",
+        "image example.org/more:2 from example.org/more is new in the spec",
+        &format!(
+            "image example.org/web:1: the spec has {}, the lock {}",
+            site.other, site.index
+        ),
+        &format!("url {}: the spec has sha256 {}", site.url, "0".repeat(64)),
+        "4 things changed",
+    ];
+    site.lock(&["--check"]).failed(1, &said);
+    let json = site.lock(&["--check", "--json"]);
+    assert_eq!(json.code, Some(1));
+    let events: Vec<Value> = json
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let changed = events.iter().filter(|event| event["name"] == "changed");
+    assert_eq!(changed.count(), 5, "4 and the end: {}", json.out);
+    assert!(fs::read(site.bench.path("quantykube.lock")).unwrap() == lock);
+}
+
+/// Runs `lock` where the kernel ends it at the first write beyond `kib` KiB of a file: a crash in the middle of a write.
+fn crashes(site: &Site, spec: &str, kib: u32) {
+    use std::os::unix::process::ExitStatusExt;
+    let script = format!("ulimit -c 0; ulimit -f {kib}; exec ./quantykube-bundle lock {spec} --cache cache");
+    let ran = std::process::Command::new("bash")
+        .args(["-c", &script])
+        .current_dir(site.bench.path(""))
+        .output()
+        .unwrap();
+    assert_eq!(
+        ran.status.signal(),
+        Some(25),
+        "{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+}
+
+#[test]
+fn a_crash_at_a_write_leaves_the_old_lock_and_cache() {
+    let site = site();
+    let lock = site.write();
+    let bundle = site.built();
+    let before = tree(&site.bench.path("cache"));
+    let whole = |name: &std::path::Path| !name.file_name().unwrap().as_encoded_bytes().starts_with(b".");
+    // In the middle of a blob: 60 KB into 16 KiB.
+    *site.tool.lock().unwrap() = elf(AMD64, true, 60_001, 7);
+    crashes(&site, "spec.yaml", 16);
+    let mut after = tree(&site.bench.path("cache"));
+    let entries = after.len();
+    after.retain(|path, _| whole(path));
+    assert!(entries > after.len() && after == before, "a half blob has no name");
+    assert!(fs::read(site.bench.path("quantykube.lock")).unwrap() == lock);
+    assert!(site.built() == bundle);
+    // In the middle of the lock: more than 1 KiB of it, and all blobs are there.
+    let mut pinned = site.pinned();
+    let sha256 = digest(&site.tool.lock().unwrap());
+    for number in 0..12 {
+        let (url, sha256) = (&site.url, sha256.trim_start_matches("sha256:"));
+        let more = format!("binaries: [{{name: tool{number}, url: '{url}?{number}', sha256: '{sha256}'}}, ");
+        pinned = pinned.replace("binaries: [", &more);
+    }
+    site.bench.put("pinned.yaml", pinned.as_bytes());
+    let other = ["lock", "pinned.yaml", "--cache", "cache", "--lock-file", "other.lock"];
+    site.bench.run(&other).ok();
+    assert!(
+        tree(&site.bench.path("cache")).keys().all(|path| whole(path)),
+        "what the killed run left is gone"
+    );
+    crashes(&site, "pinned.yaml", 1);
+    assert!(
+        site.bench.path(".quantykube.lock.quantykube-new").exists(),
+        "it ended at the lock"
+    );
+    assert!(fs::read(site.bench.path("quantykube.lock")).unwrap() == lock);
+    assert!(site.built() == bundle);
+    let new = fs::read(site.bench.path("other.lock")).unwrap();
+    site.bench.run(&["lock", "pinned.yaml", "--cache", "cache"]).ok();
+    assert!(fs::read(site.bench.path("quantykube.lock")).unwrap() == new && new != lock);
+    assert!(!site.bench.path(".quantykube.lock.quantykube-new").exists());
 }

@@ -19,6 +19,7 @@ mod registry; // images out of registries
 mod same_bytes; // the same inputs give the same bytes
 mod schema; // specs to begin with, and their JSON Schema
 mod signed; // signatures, and where a key is trusted
+mod small_registry; // a registry that can misbehave, and an image for it
 mod some; // single entries, without reading the rest
 mod space; // file systems that are too small
 mod split; // parts for small carriers
