@@ -15,6 +15,7 @@ mod http;
 mod images;
 mod inputs;
 mod iso;
+mod layout;
 mod lock;
 mod references;
 mod registry;

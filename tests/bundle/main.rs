@@ -11,6 +11,8 @@ mod hostile; // archives made to do harm
 mod images; // OCI layouts and docker archives become one layout
 mod inspection; // inspect, diff, bills of materials, dry runs
 mod interrupted; // builds and extractions that were stopped
+mod layouts; // layouts of images that are not what they say
+mod load; // images into a containerd
 mod lock; // digests written down, and builds from them alone
 mod node; // what the node-runner takes and refuses
 mod raw; // a second, independent writer of the format, for archives that ours would not write
