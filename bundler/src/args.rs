@@ -91,6 +91,7 @@ pub struct Init {
 Examples:
   quantykube-bundle build                        the built-in default: QuantyKube's own programs
   quantykube-bundle build site.yaml -o site.tar.gz
+  quantykube-bundle build site.yaml --find-images manifests/   what do these name, and what does the spec lack?
   SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) quantykube-bundle build")]
 pub struct Build {
     /// What to pack; without it ./quantykube.yaml if that is there, else the built-in default
@@ -125,6 +126,10 @@ pub struct Build {
     /// Check everything and say what would be in the bundle, and write nothing
     #[arg(long, conflicts_with_all = ["base", "check_reproducible"])]
     pub dry_run: bool,
+    /// Build nothing: list the images that these manifests name (YAML or JSON; of a folder all of them), and say which of them
+    /// the spec lacks
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["base", "check_reproducible", "dry_run", "locked", "sign", "output"])]
+    pub find_images: Vec<PathBuf>,
     /// Build it a second time, in another order of work, and compare: two builds that differ are a failure
     #[arg(long)]
     pub check_reproducible: bool,

@@ -5,6 +5,7 @@ mod cloud_init; // user-data and seeds for a first boot
 mod damage; // truncated files and flipped bits
 mod delta; // what makes a bundle of an older one
 mod environment; // umasks, mounts, full disks, proxies, clocks, terminals
+mod find_images; // what manifests name
 mod habits; // completions, manual pages, help
 mod half; // copies that stopped halfway, and what completes them
 mod hostile; // archives made to do harm

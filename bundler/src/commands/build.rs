@@ -11,7 +11,7 @@ use quantykube_bundle_format::{
 use serde_json::json;
 
 use crate::args::{self, Build};
-use crate::commands::delta;
+use crate::commands::{delta, find_images};
 use crate::content::{Contents, State};
 use crate::fresh::{Fresh, cannot_write};
 use crate::inputs::{Inputs, RUNNER, Source};
@@ -27,6 +27,9 @@ use crate::{elf, fetch, images, sbom};
 pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
     let stop = Stop::on_signals();
     let inputs = load(args)?;
+    if !args.find_images.is_empty() {
+        return find_images::run(&inputs, &args.find_images, report);
+    }
     // A wrong password is said before the work, not after it.
     let key = args
         .sign

@@ -7,6 +7,7 @@ pub mod delta;
 pub mod diff;
 pub mod extract;
 pub mod fill;
+pub mod find_images;
 pub mod init;
 pub mod inspect;
 pub mod join;
