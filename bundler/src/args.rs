@@ -105,6 +105,12 @@ pub struct Build {
     /// A folder with systemd/, manifests/ and cloud-init/ to use in place of the spec's or the built-in templates
     #[arg(long, value_name = "DIR")]
     pub templates: Option<PathBuf>,
+    /// Take this optional part of the spec, too
+    #[arg(long, value_name = "PART")]
+    pub with: Vec<String>,
+    /// Leave this optional part of the spec out
+    #[arg(long, value_name = "PART")]
+    pub without: Vec<String>,
     /// Sign the bundle with this secret key of minisign; its password comes from QUANTYKUBE_SIGN_PASSWORD or the terminal
     #[arg(long, value_name = "KEY")]
     pub sign: Option<PathBuf>,
@@ -138,7 +144,7 @@ pub struct Build {
 /// Write down what every URL and every name of an image stands for now
 ///
 /// Asks each server, fetches everything into a cache, and writes the digests into quantykube.lock beside the spec. From
-/// the lock and the cache `build --locked` builds without a network.
+/// the lock and the cache `build --locked` builds without a network. Optional parts of the spec are all in it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

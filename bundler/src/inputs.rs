@@ -11,6 +11,7 @@ use quantykube_bundle_format::{
 use quantykube_oci::Reference;
 
 use crate::http::Authorities;
+use crate::parts::{self, Choice};
 use crate::registry::{Access, Pulled};
 use crate::render::{self, Template};
 use crate::spec::{self, Spec};
@@ -34,6 +35,8 @@ pub struct Inputs {
     pub images: Vec<Image>,
     /// How registries are reached, by host.
     pub registries: BTreeMap<String, Access>,
+    /// The optional parts that are taken.
+    pub parts: Vec<String>,
 }
 
 /// A program to pack, ours or another.
@@ -135,7 +138,7 @@ impl Inputs {
     }
 
     /// Reads the spec that the command line means and checks all of it.
-    pub fn load(spec: Option<&Path>, templates: Option<&Path>) -> Result<Inputs, Failure> {
+    pub fn load(spec: Option<&Path>, templates: Option<&Path>, choice: Choice) -> Result<Inputs, Failure> {
         let path = Inputs::spec_path(spec);
         let (text, name, base) = match path {
             Some(path) => {
@@ -148,17 +151,30 @@ impl Inputs {
             }
             None => (DEFAULT_SPEC.to_owned(), "the built-in spec".to_owned(), PathBuf::new()),
         };
-        let spec: Spec = yaml_serde::from_str(&text).map_err(|error| {
-            wrong(format!("{name} cannot be read: {error}")).hint("docs/bundle.md lists every key of a spec")
-        })?;
+        let parse = || -> Result<Spec, Failure> {
+            yaml_serde::from_str(&text).map_err(|error| {
+                wrong(format!("{name} cannot be read: {error}")).hint("docs/bundle.md lists every key of a spec")
+            })
+        };
         let loader = Loader {
             base,
             beside: program_folder()?,
         };
-        loader.inputs(spec, templates).map_err(|failure| Failure {
-            message: format!("{name}: {}", failure.message),
-            ..failure
-        })
+        let of = |choice| {
+            let (spec, parts) = parts::taken(parse()?, choice)?;
+            let inputs = loader.inputs(spec, templates)?;
+            Ok(Inputs { parts, ..inputs })
+        };
+        // A mistake in a part is one whether the part is taken or not, and what two parts share, too.
+        of(Choice::Everything)
+            .and_then(|all| match choice {
+                Choice::Everything => Ok(all),
+                choice => of(choice),
+            })
+            .map_err(|failure: Failure| Failure {
+                message: format!("{name}: {}", failure.message),
+                ..failure
+            })
     }
 }
 
@@ -239,6 +255,7 @@ impl Loader {
             values: spec.values,
             images,
             registries,
+            parts: Vec::new(),
         })
     }
 
@@ -374,6 +391,13 @@ impl Loader {
             }
             templates.retain(|template| only.contains(&template.path));
         }
+        let there = |name: &&String| templates.iter().any(|template| template.path == **name);
+        if let Some(unknown) = spec.of_parts.iter().find(|name| !there(name)) {
+            return Err(wrong(format!(
+                "a part names the template {unknown}, which is not there"
+            )));
+        }
+        templates.retain(|template| !spec.except.contains(&template.path));
         Ok(templates)
     }
 }

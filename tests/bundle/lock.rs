@@ -419,3 +419,32 @@ fn a_crash_at_a_write_leaves_the_old_lock_and_cache() {
     assert!(fs::read(site.bench.path("quantykube.lock")).unwrap() == new && new != lock);
     assert!(!site.bench.path(".quantykube.lock.quantykube-new").exists());
 }
+
+#[test]
+fn a_lock_has_what_is_optional_and_a_build_asks_for_what_it_takes() {
+    let site = site();
+    let part = site.open.replace("binaries: ", "parts: [{name: tools, binaries: ");
+    site.bench
+        .put("spec.yaml", format!("{}}}]\n", part.trim_end()).as_bytes());
+    site.write();
+    let built = |extra: &[&str]| {
+        let args = [
+            "build",
+            "spec.yaml",
+            "-o",
+            "out/b.tar.gz",
+            "--locked",
+            "--cache",
+            "cache",
+        ];
+        let ran = site.bench.run(&[&args[..], extra].concat());
+        let _ = fs::remove_file(site.bench.path("out/b.tar.gz"));
+        ran
+    };
+    built(&["--with", "tools"]).ok();
+    // Without the part its blob is not missed.
+    let sha256 = digest(&site.tool.lock().unwrap());
+    fs::remove_file(site.bench.path(&format!("cache/blobs/{}", sha256.replace(':', "/")))).unwrap();
+    built(&[]).ok();
+    built(&["--with", "tools"]).failed(4, &[&site.url, "lacks"]);
+}

@@ -16,6 +16,7 @@ mod layouts; // layouts of images that are not what they say
 mod load; // images into a containerd
 mod lock; // digests written down, and builds from them alone
 mod node; // what the node-runner takes and refuses
+mod parts; // optional parts of a spec
 mod raw; // a second, independent writer of the format, for archives that ours would not write
 mod refusals; // what `build` refuses, and that it leaves nothing
 mod registry; // images out of registries

@@ -61,6 +61,9 @@ fn the_schema_says_what_build_says() {
         format!("{OWN}templates: {{only: [systemd/quantykube-store.service]}}"),
         format!("{OWN}values: {{}}\nimages: []\n"),
         format!("{OWN}registries: [{{host: 'r.example:5000', plainHttp: true}}]"),
+        format!(
+            "{OWN}parts: [{{name: tools, default: true, binaries: [{{name: probe, path: tools/probe}}], values: {{}}}}]"
+        ),
     ];
     let invalid = [
         "name: edge\n".to_owned(),
@@ -82,6 +85,10 @@ fn the_schema_says_what_build_says() {
         format!("{OWN}images: [{{name: a, digest: 'sha256:1'}}]"),
         format!("{OWN}registries: [{{host: r.example, ca: /ca.pem}}]"),
         format!("{OWN}registries: [{{host: r.example/a}}]"),
+        format!("{OWN}parts: [{{default: true}}]"),
+        format!("{OWN}parts: [{{name: Tools}}]"),
+        format!("{OWN}parts: [{{name: tools, registries: []}}]"),
+        format!("{OWN}parts: [{{name: tools, binaries: [{{name: probe}}]}}]"),
         format!("{OWN}images: [{{name: a, ociLayout: x, dockerArchive: y}}]"),
         format!("{OWN}images: [{{name: a, oci_layout: x}}]"),
         "architecture: x86\nprograms: [{name: quantykube}]\n".to_owned(),

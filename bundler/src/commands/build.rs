@@ -16,6 +16,7 @@ use crate::content::{Contents, State};
 use crate::fresh::{Fresh, cannot_write};
 use crate::inputs::{Inputs, RUNNER, Source};
 use crate::lock::{self, Lock};
+use crate::parts::Choice;
 use crate::references::{self, PROGRAMS, Packed};
 use crate::registry::{self, Credentials, Registries};
 use crate::render::{self, Rendered};
@@ -90,6 +91,9 @@ pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
     shown.finish();
     compare(&sealed, &pinned)?;
     let sealed = add_sbom(sealed, &own)?;
+    if !inputs.parts.is_empty() {
+        report.step("parts", &format!("with the optional parts {}", inputs.parts.join(", ")));
+    }
     let sealed = match &key {
         Some(key) => sealed.sign(key)?,
         None => sealed,
@@ -121,7 +125,11 @@ pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
 
 /// The spec, with the digests of its lock where that is asked for.
 fn load(args: &Build) -> Result<Inputs, Failure> {
-    let mut inputs = Inputs::load(args.spec.as_deref(), args.templates.as_deref())?;
+    let choice = Choice::Said {
+        with: &args.with,
+        without: &args.without,
+    };
+    let mut inputs = Inputs::load(args.spec.as_deref(), args.templates.as_deref(), choice)?;
     if args.locked {
         let spec = Inputs::spec_path(args.spec.as_deref());
         Lock::read(&lock::place(spec, args.lock_file.as_deref()))?.apply(&mut inputs)?;
@@ -405,7 +413,7 @@ mod tests {
     /// anew with `QUANTYKUBE_GOLDEN=write cargo test -p quantykube-bundle golden`.
     #[test]
     fn golden_renderings() {
-        let mut inputs = Inputs::load(None, None).unwrap();
+        let mut inputs = Inputs::load(None, None, Choice::Everything).unwrap();
         inputs.draft.version = "0.0.0-golden".into();
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
         let rendered = render(&inputs).unwrap();

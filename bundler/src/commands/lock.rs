@@ -13,13 +13,15 @@ use crate::fresh::cannot_write;
 use crate::images;
 use crate::inputs::{Image, ImagePlace, Inputs};
 use crate::lock::{self, Lock, LockedImage, LockedUrl};
+use crate::parts::Choice;
 use crate::registry::{self, Credentials, Pulled, Registries};
 use crate::watch::Stop;
 
 /// Writes the lock of a spec and fills the cache, or compares.
 pub fn run(args: &Args, report: &Reporter) -> Result<(), Failure> {
     let stop = Stop::on_signals();
-    let inputs = Inputs::load(args.spec.as_deref(), None)?;
+    // Also what is optional: whatever is taken of it, a build finds it in the lock.
+    let inputs = Inputs::load(args.spec.as_deref(), None, Choice::Everything)?;
     let path = lock::place(Inputs::spec_path(args.spec.as_deref()), args.lock_file.as_deref());
     let credentials = match &args.credentials {
         Some(path) => Credentials::read(path)?,
