@@ -17,6 +17,7 @@ mod inputs;
 mod iso;
 mod layout;
 mod lock;
+mod pages;
 mod parts;
 mod references;
 mod registry;

@@ -423,6 +423,13 @@ pub fn parse() -> Line {
     }
 }
 
+/// The whole definition, for what is made of it: manual pages and completions.
+#[cfg(test)]
+pub fn definition() -> clap::Command {
+    use clap::CommandFactory;
+    Typed::command()
+}
+
 /// Everything about arguments that can fail without looking at the node.
 fn check(verb: Verb) -> Result<Command, Failure> {
     Ok(match verb {

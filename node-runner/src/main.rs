@@ -12,6 +12,8 @@ mod first_boot;
 mod guard;
 mod moves;
 #[cfg(test)]
+mod pages;
+#[cfg(test)]
 mod testing;
 mod unit;
 

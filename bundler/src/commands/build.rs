@@ -22,7 +22,7 @@ use crate::registry::{self, Credentials, Registries};
 use crate::render::{self, Rendered};
 use crate::signing::SecretKey;
 use crate::watch::{Shown, Stop};
-use crate::{elf, fetch, images, sbom};
+use crate::{elf, fetch, images, pages, sbom};
 
 /// Builds a bundle and says what to do with it.
 pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
@@ -65,6 +65,7 @@ pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
             content: Content::File(path),
         });
     }
+    files.extend(pages::of(inputs.programs.iter().map(|program| program.target.as_str())));
     let (images, blobs) = images::collect(&inputs.images, inputs.draft.architecture.name(), contents.as_ref())?;
     files.extend(blobs);
     let rendered = render(&inputs)?;
