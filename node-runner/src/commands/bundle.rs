@@ -46,7 +46,7 @@ pub fn verify_images(
         Some(path) => path.to_owned(),
         None => own_folder()?,
     };
-    let (verified, images) = match path.is_dir() {
+    let (verified, archive) = match path.is_dir() {
         true => {
             let folder = Folder::open(&path)?;
             if !keys.is_empty() {
@@ -57,12 +57,7 @@ pub fn verify_images(
                 .progress("verify", Unit::Bytes, Some(folder.manifest().size()));
             let verified = folder.verify(jobs(), &mut |done, _total| progress.set(done, ""));
             progress.finish();
-            let verified = verified?;
-            let images = layout::walk(&InBundle {
-                verified: &verified,
-                archive: None,
-            });
-            (verified, images?)
+            (verified?, None)
         }
         false => {
             let archive = Unverified::open(&path)?;
@@ -72,24 +67,23 @@ pub fn verify_images(
             let mut progress = context.reporter.progress("verify", Unit::Bytes, Some(archive.length()));
             let verified = archive.verify(jobs(), &mut |done, _total| progress.set(done, ""));
             progress.finish();
-            let verified = verified?;
-            let images = layout::walk(&InBundle {
-                verified: &verified,
-                archive: Some(&archive),
-            });
-            (verified, images?)
+            (verified?, Some(archive))
         }
     };
     let found = verified.id().to_string();
-    match &meant.id {
-        Some(id) if id.text() != found => Err(Failure::new(
+    if let Some(id) = meant.id.as_ref().filter(|id| id.text() != found) {
+        return Err(Failure::new(
             Exit::NotVerified,
             "other-bundle",
             format!("this bundle's id is {found}, expected {}", id.text()),
         )
-        .hint("this is another bundle than the one that was meant; do not install it")),
-        _ => Ok((verified, signed_by, images)),
+        .hint("this is another bundle than the one that was meant; do not install it"));
     }
+    let images = layout::walk(&InBundle {
+        verified: &verified,
+        archive: archive.as_ref(),
+    })?;
+    Ok((verified, signed_by, images))
 }
 
 /// Where a key is trusted, systemd starts no program of a folder before that folder is proven: a move's unit is started from
