@@ -32,6 +32,7 @@ pub struct Args {
 pub enum Command {
     Init(Init),
     Build(Build),
+    Lock(Lock),
     Keygen(Keygen),
     Inspect(Inspect),
     Verify(Verify),
@@ -90,6 +91,7 @@ pub struct Init {
 Examples:
   quantykube-bundle build                        the built-in default: QuantyKube's own programs
   quantykube-bundle build site.yaml -o site.tar.gz
+  quantykube-bundle build site.yaml --find-images manifests/   what do these name, and what does the spec lack?
   SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) quantykube-bundle build")]
 pub struct Build {
     /// What to pack; without it ./quantykube.yaml if that is there, else the built-in default
@@ -103,6 +105,12 @@ pub struct Build {
     /// A folder with systemd/, manifests/ and cloud-init/ to use in place of the spec's or the built-in templates
     #[arg(long, value_name = "DIR")]
     pub templates: Option<PathBuf>,
+    /// Take this optional part of the spec, too
+    #[arg(long, value_name = "PART")]
+    pub with: Vec<String>,
+    /// Leave this optional part of the spec out
+    #[arg(long, value_name = "PART")]
+    pub without: Vec<String>,
     /// Sign the bundle with this secret key of minisign; its password comes from QUANTYKUBE_SIGN_PASSWORD or the terminal
     #[arg(long, value_name = "KEY")]
     pub sign: Option<PathBuf>,
@@ -112,15 +120,51 @@ pub struct Build {
     /// Keep what is fetched in this folder, by digest, and do not fetch what is there; without it nothing is kept
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
+    /// Take every URL and image of a registry as `lock` wrote it down, out of its cache, and ask no server
+    #[arg(long, conflicts_with = "credentials")]
+    pub locked: bool,
+    /// The lock; without it quantykube.lock beside the spec
+    #[arg(long, value_name = "FILE", requires = "locked")]
+    pub lock_file: Option<PathBuf>,
     /// Write what makes the bundle of this older one, in place of the bundle; `apply` puts the two together
     #[arg(long, value_name = "OLD")]
     pub base: Option<PathBuf>,
     /// Check everything and say what would be in the bundle, and write nothing
     #[arg(long, conflicts_with_all = ["base", "check_reproducible"])]
     pub dry_run: bool,
+    /// Build nothing: list the images that these manifests name (YAML or JSON; of a folder all of them), and say which of them
+    /// the spec lacks
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["base", "check_reproducible", "dry_run", "locked", "sign", "output"])]
+    pub find_images: Vec<PathBuf>,
     /// Build it a second time, in another order of work, and compare: two builds that differ are a failure
     #[arg(long)]
     pub check_reproducible: bool,
+}
+
+/// Write down what every URL and every name of an image stands for now
+///
+/// Asks each server, fetches everything into a cache, and writes the digests into quantykube.lock beside the spec. From
+/// the lock and the cache `build --locked` builds without a network. Optional parts of the spec are all in it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  quantykube-bundle lock site.yaml && quantykube-bundle build site.yaml --locked
+  quantykube-bundle lock site.yaml --check       says in words what changed, and ends with 1 where something did")]
+pub struct Lock {
+    /// The spec; without it ./quantykube.yaml if that is there
+    pub spec: Option<PathBuf>,
+    /// Compare with what the servers have now, and write nothing
+    #[arg(long)]
+    pub check: bool,
+    /// The lock; without it quantykube.lock beside the spec
+    #[arg(long, value_name = "FILE")]
+    pub lock_file: Option<PathBuf>,
+    /// Where the bytes are kept; without it content/ in QUANTYKUBE_CACHE or in ~/.cache/quantykube
+    #[arg(long, value_name = "DIR", conflicts_with = "check")]
+    pub cache: Option<PathBuf>,
+    /// Who to be to registries: a file in the form of docker's config.json, with auth or username and password
+    #[arg(long, value_name = "FILE")]
+    pub credentials: Option<PathBuf>,
 }
 
 /// Make a pair of keys to sign bundles with

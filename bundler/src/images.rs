@@ -7,9 +7,7 @@ use quantykube_oci::{Error, Place};
 
 use crate::content::Contents;
 use crate::inputs::{Image, ImagePlace};
-
-/// The folder of the layout in the bundle.
-const FOLDER: &str = "images";
+use crate::layout::FOLDER;
 
 /// Finds every image and gives the files of one layout that holds them all. Those of registries are in `contents`.
 pub fn collect(

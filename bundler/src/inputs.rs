@@ -10,8 +10,8 @@ use quantykube_bundle_format::{
 
 use quantykube_oci::Reference;
 
-use crate::args::Build;
 use crate::http::Authorities;
+use crate::parts::{self, Choice};
 use crate::registry::{Access, Pulled};
 use crate::render::{self, Template};
 use crate::spec::{self, Spec};
@@ -35,6 +35,8 @@ pub struct Inputs {
     pub images: Vec<Image>,
     /// How registries are reached, by host.
     pub registries: BTreeMap<String, Access>,
+    /// The optional parts that are taken.
+    pub parts: Vec<String>,
 }
 
 /// A program to pack, ours or another.
@@ -114,8 +116,9 @@ impl Inputs {
     /// Refuses what could be another thing tomorrow.
     pub fn check_digests(&self) -> Result<(), Failure> {
         if let Some((url, _)) = self.urls().find(|(_, sha256)| sha256.is_none()) {
-            return Err(wrong(format!("the url {url} has no sha256"))
-                .hint("give the sha256 that the publisher of the file states"));
+            return Err(wrong(format!("the url {url} has no sha256")).hint(
+                "give the sha256 that the publisher of the file states, or lock the spec and build with --locked",
+            ));
         }
         let open = |image: &&Image| matches!(image.place, ImagePlace::Registry { digest: None, .. });
         match self.images.iter().find(open) {
@@ -123,15 +126,20 @@ impl Inputs {
                 "the image {} has no digest, and no ociLayout or dockerArchive",
                 image.name
             ))
-            .hint("give the digest that its registry states, for a tag may be another image tomorrow")),
+            .hint("a tag may be another image tomorrow: give the digest, or lock the spec and build with --locked")),
             None => Ok(()),
         }
     }
 
-    /// Reads the spec that the command line means and checks all of it.
-    pub fn load(args: &Build) -> Result<Inputs, Failure> {
+    /// The spec that the command line means; `None` is the built-in one.
+    pub fn spec_path(given: Option<&Path>) -> Option<&Path> {
         let here = Path::new(SPEC_HERE);
-        let path = args.spec.as_deref().or(here.exists().then_some(here));
+        given.or(here.exists().then_some(here))
+    }
+
+    /// Reads the spec that the command line means and checks all of it.
+    pub fn load(spec: Option<&Path>, templates: Option<&Path>, choice: Choice) -> Result<Inputs, Failure> {
+        let path = Inputs::spec_path(spec);
         let (text, name, base) = match path {
             Some(path) => {
                 let folder = path.parent().unwrap_or(Path::new("")).to_owned();
@@ -143,17 +151,30 @@ impl Inputs {
             }
             None => (DEFAULT_SPEC.to_owned(), "the built-in spec".to_owned(), PathBuf::new()),
         };
-        let spec: Spec = yaml_serde::from_str(&text).map_err(|error| {
-            wrong(format!("{name} cannot be read: {error}")).hint("docs/bundle.md lists every key of a spec")
-        })?;
+        let parse = || -> Result<Spec, Failure> {
+            yaml_serde::from_str(&text).map_err(|error| {
+                wrong(format!("{name} cannot be read: {error}")).hint("docs/bundle.md lists every key of a spec")
+            })
+        };
         let loader = Loader {
             base,
             beside: program_folder()?,
         };
-        loader.inputs(spec, args).map_err(|failure| Failure {
-            message: format!("{name}: {}", failure.message),
-            ..failure
-        })
+        let of = |choice| {
+            let (spec, parts) = parts::taken(parse()?, choice)?;
+            let inputs = loader.inputs(spec, templates)?;
+            Ok(Inputs { parts, ..inputs })
+        };
+        // A mistake in a part is one whether the part is taken or not, and what two parts share, too.
+        of(Choice::Everything)
+            .and_then(|all| match choice {
+                Choice::Everything => Ok(all),
+                choice => of(choice),
+            })
+            .map_err(|failure: Failure| Failure {
+                message: format!("{name}: {}", failure.message),
+                ..failure
+            })
     }
 }
 
@@ -175,7 +196,7 @@ struct Loader {
 }
 
 impl Loader {
-    fn inputs(&self, spec: Spec, args: &Build) -> Result<Inputs, Failure> {
+    fn inputs(&self, spec: Spec, templates: Option<&Path>) -> Result<Inputs, Failure> {
         let architecture = match &spec.architecture {
             Some(text) => text.parse::<Architecture>().map_err(wrong)?,
             None => Architecture::of_this_program()
@@ -219,7 +240,7 @@ impl Loader {
             }
             images.push(image);
         }
-        let templates = self.templates(&spec.templates, args)?;
+        let templates = self.templates(&spec.templates, templates)?;
         let mut registries = BTreeMap::new();
         for registry in spec.registries {
             let host = registry.host.clone();
@@ -234,6 +255,7 @@ impl Loader {
             values: spec.values,
             images,
             registries,
+            parts: Vec::new(),
         })
     }
 
@@ -281,10 +303,6 @@ impl Loader {
         let (source, origin) = match (binary.path, binary.url) {
             (Some(path), None) => (Source::File(self.relative(&path)?), Origin::Spec(path)),
             (None, Some(url)) => {
-                if sha256.is_none() {
-                    return Err(wrong(format!("the binary {name} has a url and no sha256"))
-                        .hint("give the sha256 that the publisher of the file states"));
-                }
                 check_url(&url)?;
                 (Source::Url(url.clone()), Origin::Url(url))
             }
@@ -352,9 +370,9 @@ impl Loader {
         })
     }
 
-    fn templates(&self, spec: &spec::Templates, args: &Build) -> Result<Vec<Template>, Failure> {
-        let folder = match (&args.templates, &spec.folder) {
-            (Some(folder), _) => Some(folder.clone()),
+    fn templates(&self, spec: &spec::Templates, given: Option<&Path>) -> Result<Vec<Template>, Failure> {
+        let folder = match (given, &spec.folder) {
+            (Some(folder), _) => Some(folder.to_owned()),
             (None, Some(folder)) => Some(self.relative(folder)?),
             (None, None) => None,
         };
@@ -373,6 +391,13 @@ impl Loader {
             }
             templates.retain(|template| only.contains(&template.path));
         }
+        let there = |name: &&String| templates.iter().any(|template| template.path == **name);
+        if let Some(unknown) = spec.of_parts.iter().find(|name| !there(name)) {
+            return Err(wrong(format!(
+                "a part names the template {unknown}, which is not there"
+            )));
+        }
+        templates.retain(|template| !spec.except.contains(&template.path));
         Ok(templates)
     }
 }
@@ -437,23 +462,11 @@ mod tests {
 
     fn load(text: &str) -> Result<Inputs, Failure> {
         let spec: Spec = yaml_serde::from_str(text).map_err(|error| wrong(error.to_string()))?;
-        let args = Build {
-            spec: None,
-            output: None,
-            jobs: None,
-            templates: None,
-            sign: None,
-            base: None,
-            credentials: None,
-            cache: None,
-            dry_run: false,
-            check_reproducible: false,
-        };
         Loader {
             base: "base".into(),
             beside: "/beside".into(),
         }
-        .inputs(spec, &args)
+        .inputs(spec, None)
         .and_then(|inputs| inputs.check_digests().map(|()| inputs))
     }
 

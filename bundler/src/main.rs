@@ -15,6 +15,10 @@ mod http;
 mod images;
 mod inputs;
 mod iso;
+mod layout;
+mod lock;
+mod pages;
+mod parts;
 mod references;
 mod registry;
 mod render;
@@ -39,6 +43,7 @@ fn main() -> ExitCode {
     let report = Reporter::detect(args.json);
     let result = match args.command {
         Command::Build(build) => commands::build::run(&build, &report),
+        Command::Lock(lock) => commands::lock::run(&lock, &report),
         Command::Keygen(keygen) => commands::keygen::run(&keygen, &report),
         Command::Init(init) => commands::init::run(&init, &report),
         Command::Completions(completions) => commands::completions::run(&completions, &report),

@@ -62,11 +62,9 @@ pub fn named(file: &Rendered) -> Vec<String> {
     }
     if file.kind != Kind::Unit {
         for document in yaml_serde::Deserializer::from_str(&file.text) {
-            let mut images = Vec::new();
-            if let Ok(value) = Value::deserialize(document) {
-                images_in(&value, &mut images);
-            }
-            found.extend(images.into_iter().map(|name| format!("image {name}")));
+            let images = Value::deserialize(document).map(|value| images_in(&value));
+            let images = images.unwrap_or_default().into_iter();
+            found.extend(images.map(|image| format!("image {}", image.name)));
         }
     }
     found.into_iter().collect()
@@ -131,9 +129,7 @@ impl Packed<'_> {
                     format!("{} is not valid YAML: {error}", file.path),
                 )
             })?;
-            let mut named = Vec::new();
-            images_in(&value, &mut named);
-            for name in named {
+            for Named { name, .. } in images_in(&value) {
                 let reference = Reference::parse(&name).map_err(|error| {
                     let message = format!("{} names an image that cannot be: {error}", file.path);
                     Failure::new(Exit::Usage, "template", message)
@@ -177,19 +173,52 @@ fn code(file: &Rendered) -> impl Iterator<Item = &str> {
         .filter(|line| !line.trim_start().starts_with(['#', ';']))
 }
 
-/// Collects the strings under every key `image`, however deep.
-fn images_in(value: &Value, found: &mut Vec<String>) {
+/// An image that a document names.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Named {
+    /// The name as it is written.
+    pub name: String,
+    /// Where in the document, as `spec.containers[0].image`.
+    pub field: String,
+}
+
+/// Every image that a document names, however deep: what stands under a key `image`, of containers of every kind and of
+/// whatever else; and `image.reference` of a volume.
+pub fn images_in(value: &Value) -> Vec<Named> {
+    let mut found = Vec::new();
+    collect(value, &mut String::new(), &mut found);
+    found
+}
+
+fn collect(value: &Value, field: &mut String, found: &mut Vec<Named>) {
+    let length = field.len();
     match value {
         Value::Mapping(mapping) => {
+            let of_volume = field.ends_with(".image") || field == "image";
             for (key, value) in mapping {
-                match (key.as_str(), value.as_str()) {
-                    (Some("image"), Some(name)) => found.push(name.to_owned()),
-                    _ => images_in(value, found),
+                let Some(key) = key.as_str() else { continue };
+                if !field.is_empty() {
+                    field.push('.');
                 }
+                field.push_str(key);
+                match value.as_str() {
+                    Some(name) if key == "image" || (of_volume && key == "reference") => found.push(Named {
+                        name: name.to_owned(),
+                        field: field.clone(),
+                    }),
+                    _ => collect(value, field, found),
+                }
+                field.truncate(length);
             }
         }
-        Value::Sequence(items) => items.iter().for_each(|item| images_in(item, found)),
-        Value::Tagged(tagged) => images_in(&tagged.value, found),
+        Value::Sequence(items) => {
+            for (index, item) in items.iter().enumerate() {
+                field.push_str(&format!("[{index}]"));
+                collect(item, field, found);
+                field.truncate(length);
+            }
+        }
+        Value::Tagged(tagged) => collect(&tagged.value, field, found),
         _ => {}
     }
 }
@@ -269,11 +298,13 @@ mod tests {
         ok(&format!("image: registry.k8s.io/pause@sha256:{}", "a".repeat(64)));
         ok(&format!("image: registry.k8s.io/pause:9@sha256:{}", "a".repeat(64)));
         ok("image: {repository: x}\n");
+        ok("volumes: [{image: {reference: 'nginx:1'}}]\nreference: x\n");
         for text in [
             "spec: {containers: [{image: registry.k8s.io/pause:3.9}]}",
             "a: 1\n---\nkind: List\nitems:\n- spec: {initContainers: [{name: a, image: 'other/x:1'}]}\n",
             "image: nginx\n",
             "image: localhost:5000/nginx:1\n",
+            "spec: {volumes: [{name: a, image: {reference: 'r.example/data:1', pullPolicy: Never}}]}\n",
             &format!("image: registry.k8s.io/pause@sha256:{}", "b".repeat(64)),
         ] {
             assert!(

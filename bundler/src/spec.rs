@@ -39,6 +39,37 @@ pub struct Spec {
     /// How registries are reached; one that is not listed: with https and the usual authorities.
     #[serde(default)]
     pub registries: Vec<Registry>,
+    /// What is packed only where it is asked for with --with, or unless it is refused with --without.
+    #[serde(default)]
+    pub parts: Vec<Part>,
+}
+
+/// A part that can be left out: what stands in it is as if it stood at the top where the part is taken.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// Its name, for --with and --without.
+    #[schemars(regex(pattern = "^[a-z][a-z0-9-]{0,39}$"))]
+    pub name: String,
+    /// Whether it is taken unless --without names it; default: only where --with names it.
+    #[serde(default)]
+    pub default: bool,
+    /// More of QuantyKube's own programs.
+    #[serde(default)]
+    pub programs: Vec<Program>,
+    /// More of other programs.
+    #[serde(default)]
+    pub binaries: Vec<Binary>,
+    /// The templates that are left out with it, each by its path; no template is of two parts.
+    #[serde(default)]
+    pub templates: Vec<String>,
+    /// More of what templates use.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, serde_json::Value>")]
+    pub values: BTreeMap<String, yaml_serde::Value>,
+    /// More images.
+    #[serde(default)]
+    pub images: Vec<Image>,
 }
 
 /// One of QuantyKube's own programs.
@@ -56,10 +87,10 @@ pub struct Program {
     pub sha256: Option<String>,
 }
 
-/// Another program: a path, or a url with its sha256.
+/// Another program: a path, or a url with its sha256, which the lock gives where it is not here.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("oneOf" = [{"required": ["path"]}, {"required": ["url", "sha256"]}]))]
+#[schemars(extend("oneOf" = [{"required": ["path"]}, {"required": ["url"]}]))]
 pub struct Binary {
     /// Its name.
     #[schemars(regex(pattern = "^[^/]+$"))]
@@ -84,6 +115,12 @@ pub struct Templates {
     pub folder: Option<String>,
     /// Only these, each by its path in that folder; default: all.
     pub only: Option<Vec<String>>,
+    /// Those that parts name, which must be there.
+    #[serde(skip)]
+    pub of_parts: Vec<String>,
+    /// Those of parts that are left out.
+    #[serde(skip)]
+    pub except: Vec<String>,
 }
 
 /// One image: from an OCI layout, from a docker archive, or else from a registry.

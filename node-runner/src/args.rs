@@ -9,7 +9,7 @@ use quantykube_base::{Exit, Failure, Reporter, parse_time};
 use quantykube_bundle_format::PublicKey;
 
 use crate::commands::bundle::Meant;
-use crate::commands::{first_boot, kubeadm_config, migrate};
+use crate::commands::{first_boot, images, kubeadm_config, migrate};
 use crate::first_boot::Role;
 use crate::moves::store::READY_TIMEOUT_S;
 use crate::unit::Shared;
@@ -129,6 +129,8 @@ enum Verb {
     },
     /// Copy an etcd into a store file by hand, with its revisions.
     Migrate(migrate::Args),
+    /// The images of the bundle.
+    Images(images::Args),
     /// Print the version of this program.
     Version,
     /// Ask an API server whether it is ready (for plans).
@@ -208,7 +210,8 @@ pub struct Which {
 }
 
 impl Which {
-    fn check(self) -> Result<Meant, Failure> {
+    /// Reads the id and the key.
+    pub fn check(self) -> Result<Meant, Failure> {
         let given = |text: String| {
             PublicKey::given(&text).map_err(|error| {
                 Failure::new(Exit::Usage, "public-key", "--public-key names no key")
@@ -318,6 +321,8 @@ pub enum Command {
     },
     /// By hand.
     Migrate(migrate::Args),
+    /// The bundle's images into containerd.
+    LoadImages(images::Load),
     /// Tell the version.
     Version,
     /// For plans: is the API server ready?
@@ -418,6 +423,13 @@ pub fn parse() -> Line {
     }
 }
 
+/// The whole definition, for what is made of it: manual pages and completions.
+#[cfg(test)]
+pub fn definition() -> clap::Command {
+    use clap::CommandFactory;
+    Typed::command()
+}
+
 /// Everything about arguments that can fail without looking at the node.
 fn check(verb: Verb) -> Result<Command, Failure> {
     Ok(match verb {
@@ -480,6 +492,7 @@ fn check(verb: Verb) -> Result<Command, Failure> {
         }),
         Verb::Remove { purge, dry_run } => Command::Remove { purge, dry_run },
         Verb::Migrate(args) => Command::Migrate(args),
+        Verb::Images(args) => Command::LoadImages(args.check()?),
         Verb::Version => Command::Version,
         Verb::ApiReady {
             address,
@@ -509,6 +522,7 @@ fn after_help() -> String {
          \x20 ./run verify --id ID     is the bundle whole, and the one that was built?\n\
          \x20 ./run plan store         what would be done? (changes nothing)\n\
          \x20 ./run install store      do it; a failure puts everything back\n\
+         \x20 ./run images load        put the bundle's images into containerd\n\
          \x20 quantykube status        where does the data live?\n\
          \x20 quantykube undo store    bring it back into etcd\n\
          \n\

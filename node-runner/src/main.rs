@@ -6,10 +6,13 @@
 mod args;
 mod checks;
 mod commands;
+mod containerd;
 mod facts;
 mod first_boot;
 mod guard;
 mod moves;
+#[cfg(test)]
+mod pages;
 #[cfg(test)]
 mod testing;
 mod unit;
@@ -81,6 +84,7 @@ fn run(context: &Context, command: Command) -> Result<Exit, Failure> {
         Command::KubeadmConfig(edit) => commands::kubeadm_config::run(&edit),
         Command::Remove { purge, dry_run } => commands::remove::run(context, purge, dry_run),
         Command::Migrate(args) => commands::migrate::run(args, &context.reporter),
+        Command::LoadImages(load) => commands::images::run(context, &load),
         Command::Version => commands::version::run(context),
         Command::ApiReady(endpoint) => commands::api_ready::run(context, &endpoint),
         Command::StoreReady(etcd) => commands::store_ready::run(context, &etcd),

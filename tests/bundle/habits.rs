@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::workbench::{Ran, Workbench};
+use crate::workbench::{AMD64, OWN, Ran, Workbench, elf};
 
 /// The names of all commands, from the help.
 fn commands(bench: &Workbench) -> Vec<String> {
@@ -143,4 +143,104 @@ fn a_result_that_is_lost_fails() {
         assert_eq!(code, Some(1), "{said}");
         assert!(said.contains("standard output takes nothing"), "{said}");
     }
+}
+
+/// Long options of a verb of the node-runner, and its own verbs, from its help.
+fn of_runner(words: &[&str]) -> (Vec<String>, Vec<String>) {
+    let run = Command::new(quantykube_tests::program("quantykube"))
+        .args(words)
+        .arg("--help")
+        .output();
+    let help = Ran::from(run.unwrap()).ok().out;
+    let lines = || help.lines().map(str::trim_start);
+    let options = lines()
+        .filter(|line| line.starts_with('-'))
+        .flat_map(str::split_whitespace);
+    let options = options.filter_map(|word| word.strip_prefix("--")).map(String::from);
+    let list = help.split("Commands:\n").nth(1).unwrap_or_default();
+    let list = list.split("\n\n").next().unwrap_or_default().lines();
+    let verbs = list.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let verbs = verbs
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|verb| *verb != "help");
+    (options.collect(), verbs.map(String::from).collect())
+}
+
+#[test]
+fn a_bundle_holds_pages_and_completions_of_its_programs() {
+    let bench = Workbench::new();
+    bench.put("tools/bundler", &elf(AMD64, false, 1000, 5));
+    let programs = OWN.replace("]", ", {name: quantykube-bundle, path: tools/bundler}]");
+    bench.build(&programs).ok();
+    bench.run(&["extract", "out/b.tar.gz", "new", "share"]).ok();
+    let share = bench.path("new/quantykube-0.1.0-linux-amd64/share");
+    let read = |path: &str| std::fs::read_to_string(share.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    // What is packed is what the programs say of themselves: the one under test here, and the node's.
+    assert_eq!(
+        read("man/man1/quantykube-bundle.1").trim_end(),
+        bench.run(&["man"]).ok().out.trim_end()
+    );
+    for command in commands(&bench) {
+        let page = bench.run(&["man", &command]).ok().out;
+        assert_eq!(
+            read(&format!("man/man1/quantykube-bundle-{command}.1")).trim_end(),
+            page.trim_end()
+        );
+    }
+    let shells = [
+        "bash-completion/completions/quantykube",
+        "zsh/site-functions/_quantykube",
+        "fish/vendor_completions.d/quantykube.fish",
+    ];
+    let mut todo = vec![Vec::<String>::new()];
+    let mut seen = 0;
+    while let Some(words) = todo.pop() {
+        let (options, verbs) = of_runner(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        let page = read(&format!(
+            "man/man1/{}.1",
+            [&["quantykube".to_owned()][..], &words].concat().join("-")
+        ));
+        for option in options.iter().filter(|option| *option != "help") {
+            assert!(
+                page.contains(&format!("\\-\\-{}", option.replace('-', "\\-"))),
+                "{words:?} --{option}: {page}"
+            );
+            for shell in shells {
+                assert!(read(shell).contains(option), "{shell}: {words:?} --{option}");
+            }
+        }
+        for verb in verbs {
+            assert!(read(shells[0]).contains(&verb), "{verb}");
+            todo.push([&words[..], &[verb]].concat());
+        }
+        seen += 1;
+    }
+    assert!(seen > 14, "{seen} verbs");
+    // Shells and man take them.
+    for (shell, path) in [
+        ("bash", shells[0]),
+        ("bash", "bash-completion/completions/quantykube-bundle"),
+    ] {
+        let run = Command::new(shell)
+            .args(["-n", path])
+            .current_dir(&share)
+            .output()
+            .unwrap();
+        Ran::from(run).ok();
+    }
+    // They cost little, and come with their program alone.
+    let size = |file: &str| std::fs::metadata(bench.path(file)).unwrap().len();
+    let both = size("out/b.tar.gz");
+    bench.build(OWN).ok();
+    let list = bench.run(&["inspect", "out/b.tar.gz"]).ok().out;
+    assert!(
+        list.contains("quantykube-images-load.1") && !list.contains("quantykube-bundle"),
+        "{list}"
+    );
+    let sizes = bench.run(&["inspect", "out/b.tar.gz", "--json"]).ok().out;
+    println!(
+        "{} bytes more for those of quantykube-bundle",
+        both - size("out/b.tar.gz")
+    );
+    assert!(both - size("out/b.tar.gz") < 100_000, "{sizes}");
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 pub const TOP: &str = "quantykube-1.0.0-linux-amd64";
@@ -32,7 +32,18 @@ impl Fields<'_> {
     pub fn header(&self) -> [u8; 512] {
         let mut header = [0; 512];
         let mut put = |at: usize, text: String| header[at..at + text.len()].copy_from_slice(text.as_bytes());
-        put(0, self.name.into());
+        let long = self.name.len() > 100;
+        let cut = self
+            .name
+            .match_indices('/')
+            .find(|(at, _)| self.name.len() - at - 1 <= 100);
+        match cut.filter(|_| long) {
+            Some((at, _)) => {
+                put(0, self.name[at + 1..].into());
+                put(345, self.name[..at].into());
+            }
+            None => put(0, self.name.into()),
+        }
         put(100, format!("{:07o}", self.mode));
         put(108, "0000000".into());
         put(116, "0000000".into());
@@ -118,6 +129,10 @@ pub fn named(path: &str, data: &[u8]) -> File {
 }
 
 pub fn bundle_json(files: &[File], format: u64, needs: &str) -> Vec<u8> {
+    bundle_json_of(files, &json!([]), format, needs)
+}
+
+fn bundle_json_of(files: &[File], images: &Value, format: u64, needs: &str) -> Vec<u8> {
     let mut list: Vec<_> = files.iter().collect();
     list.sort_by(|a, b| a.path.cmp(&b.path));
     let entry = |file: &&File| {
@@ -127,7 +142,7 @@ pub fn bundle_json(files: &[File], format: u64, needs: &str) -> Vec<u8> {
         })
     };
     let value = json!({
-        "architecture": "amd64", "files": list.iter().map(entry).collect::<Vec<_>>(), "format": format, "images": [],
+        "architecture": "amd64", "files": list.iter().map(entry).collect::<Vec<_>>(), "format": format, "images": images,
         "mtime": MTIME, "name": "quantykube", "needs": needs, "version": "1.0.0",
     });
     let mut bytes = serde_json::to_vec_pretty(&value).unwrap();
@@ -137,7 +152,12 @@ pub fn bundle_json(files: &[File], format: u64, needs: &str) -> Vec<u8> {
 
 /// The entries of a right bundle of these files; also of wrong names, as right as they can be.
 pub fn entries(files: &[File]) -> Vec<Entry> {
-    let bundle_json = bundle_json(files, 1, "0.1.0");
+    entries_of(files, &json!([]))
+}
+
+/// As [`entries`], with the images that bundle.json is to name.
+pub fn entries_of(files: &[File], images: &Value) -> Vec<Entry> {
+    let bundle_json = bundle_json_of(files, images, 1, "0.1.0");
     let mut sums: Vec<(String, String)> = files
         .iter()
         .map(|file| (file.path.clone(), sha256(&file.data)))

@@ -61,6 +61,9 @@ fn the_schema_says_what_build_says() {
         format!("{OWN}templates: {{only: [systemd/quantykube-store.service]}}"),
         format!("{OWN}values: {{}}\nimages: []\n"),
         format!("{OWN}registries: [{{host: 'r.example:5000', plainHttp: true}}]"),
+        format!(
+            "{OWN}parts: [{{name: tools, default: true, binaries: [{{name: probe, path: tools/probe}}], values: {{}}}}]"
+        ),
     ];
     let invalid = [
         "name: edge\n".to_owned(),
@@ -74,7 +77,6 @@ fn the_schema_says_what_build_says() {
         format!("{OWN}binaries: [{{name: probe, path: /tools/probe}}]"),
         format!("{OWN}binaries: [{{name: probe, path: tools/probe, sha256: AB}}]"),
         format!("{OWN}binaries: [{{name: probe, path: a, url: 'http://x/y', sha256: '{sum}'}}]"),
-        format!("{OWN}binaries: [{{name: probe, url: 'http://x/y'}}]"),
         format!("{OWN}binaries: [{{name: probe, url: 'http://me:secret@x/y', sha256: '{sum}'}}]"),
         format!("{OWN}binaries: [{{name: probe, url: 'ftp://x/y', sha256: '{sum}'}}]"),
         format!("{OWN}templates: {{folder: /t}}"),
@@ -83,10 +85,25 @@ fn the_schema_says_what_build_says() {
         format!("{OWN}images: [{{name: a, digest: 'sha256:1'}}]"),
         format!("{OWN}registries: [{{host: r.example, ca: /ca.pem}}]"),
         format!("{OWN}registries: [{{host: r.example/a}}]"),
+        format!("{OWN}parts: [{{default: true}}]"),
+        format!("{OWN}parts: [{{name: Tools}}]"),
+        format!("{OWN}parts: [{{name: tools, registries: []}}]"),
+        format!("{OWN}parts: [{{name: tools, binaries: [{{name: probe}}]}}]"),
         format!("{OWN}images: [{{name: a, ociLayout: x, dockerArchive: y}}]"),
         format!("{OWN}images: [{{name: a, oci_layout: x}}]"),
         "architecture: x86\nprograms: [{name: quantykube}]\n".to_owned(),
     ];
+    // Right as a spec, and built only with a lock.
+    let locked = [
+        format!("{OWN}binaries: [{{name: probe, url: 'http://x/y'}}]"),
+        format!("{OWN}images: [{{name: a}}]"),
+    ];
+    for spec in locked {
+        bench.put("spec.yaml", format!("architecture: amd64\n{spec}").as_bytes());
+        judge(&bench, "spec.yaml").ok();
+        let built = bench.run(&["build", "spec.yaml", "-o", "out/b.tar.gz"]);
+        built.failed(2, &["--locked"]);
+    }
     for (specs, expected) in [(&valid[..], 0), (&invalid[..], 10)] {
         for spec in specs {
             let spec = match spec.starts_with("architecture") {

@@ -11,21 +11,26 @@ use quantykube_bundle_format::{
 use serde_json::json;
 
 use crate::args::{self, Build};
-use crate::commands::delta;
-use crate::content::Contents;
+use crate::commands::{delta, find_images};
+use crate::content::{Contents, State};
 use crate::fresh::{Fresh, cannot_write};
 use crate::inputs::{Inputs, RUNNER, Source};
+use crate::lock::{self, Lock};
+use crate::parts::Choice;
 use crate::references::{self, PROGRAMS, Packed};
-use crate::registry::{Credentials, Registries};
+use crate::registry::{self, Credentials, Registries};
 use crate::render::{self, Rendered};
 use crate::signing::SecretKey;
 use crate::watch::{Shown, Stop};
-use crate::{elf, fetch, images, sbom};
+use crate::{elf, fetch, images, pages, sbom};
 
 /// Builds a bundle and says what to do with it.
 pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
     let stop = Stop::on_signals();
-    let inputs = Inputs::load(args)?;
+    let inputs = load(args)?;
+    if !args.find_images.is_empty() {
+        return find_images::run(&inputs, &args.find_images, report);
+    }
     // A wrong password is said before the work, not after it.
     let key = args
         .sign
@@ -60,6 +65,7 @@ pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
             content: Content::File(path),
         });
     }
+    files.extend(pages::of(inputs.programs.iter().map(|program| program.target.as_str())));
     let (images, blobs) = images::collect(&inputs.images, inputs.draft.architecture.name(), contents.as_ref())?;
     files.extend(blobs);
     let rendered = render(&inputs)?;
@@ -86,6 +92,9 @@ pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
     shown.finish();
     compare(&sealed, &pinned)?;
     let sealed = add_sbom(sealed, &own)?;
+    if !inputs.parts.is_empty() {
+        report.step("parts", &format!("with the optional parts {}", inputs.parts.join(", ")));
+    }
     let sealed = match &key {
         Some(key) => sealed.sign(key)?,
         None => sealed,
@@ -115,11 +124,67 @@ pub fn run(args: &Build, report: &Reporter) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The spec, with the digests of its lock where that is asked for.
+fn load(args: &Build) -> Result<Inputs, Failure> {
+    let choice = Choice::Said {
+        with: &args.with,
+        without: &args.without,
+    };
+    let mut inputs = Inputs::load(args.spec.as_deref(), args.templates.as_deref(), choice)?;
+    if args.locked {
+        let spec = Inputs::spec_path(args.spec.as_deref());
+        Lock::read(&lock::place(spec, args.lock_file.as_deref()))?.apply(&mut inputs)?;
+    }
+    Ok(inputs)
+}
+
+/// The cache of a lock, which must hold everything, whole. Nothing in it is changed.
+fn in_cache(args: &Build, inputs: &Inputs) -> Result<Contents, Failure> {
+    const FILL: &str = "quantykube-bundle lock SPEC fills the cache, where there is a network";
+    let contents = Contents::cache(&lock::cache(args.cache.as_deref())?);
+    let check = |digest, what: String| {
+        let folder = contents.folder().display();
+        let failure = match contents.state(digest)? {
+            State::Whole => return Ok(()),
+            State::Missing => Failure::new(Exit::Refused, "not-cached", format!("the cache {folder} lacks {what}")),
+            State::Damaged => Failure::new(
+                Exit::NotVerified,
+                "damaged-cache",
+                format!("in the cache {folder} this is damaged: {what}"),
+            ),
+        };
+        Err(failure.hint(FILL))
+    };
+    for (url, sha256) in inputs.urls() {
+        let sha256 = sha256.expect("a lock has all");
+        check(sha256, format!("sha256:{sha256}, which is {url}"))?;
+    }
+    let architecture = inputs.draft.architecture.name();
+    for image in inputs.pulled() {
+        let whole = |digest| check(registry::ours(digest), format!("{digest} of the image {}", image.name));
+        whole(image.digest)?;
+        let (folder, shown) = (contents.folder(), image.shown());
+        let failure = |error| images::failure(error).hint(FILL);
+        let missing = quantykube_oci::missing(folder, &shown, image.digest, image.name, architecture);
+        if let Some(missing) = missing.map_err(failure)?.first() {
+            whole(missing.digest)?;
+        }
+        let found = quantykube_oci::from_blobs(folder, &shown, image.digest, image.name, architecture);
+        for blob in &found.map_err(failure)?.blobs {
+            whole(blob.digest)?;
+        }
+    }
+    Ok(contents)
+}
+
 /// Everything that is not a file here already, fetched and compared; `None` where there is nothing of the kind.
 fn fetched(args: &Build, inputs: &Inputs, report: &Reporter, stop: &Stop) -> Result<Option<Contents>, Failure> {
     inputs.check_digests()?;
     if inputs.urls().next().is_none() && inputs.pulled().next().is_none() {
         return Ok(None);
+    }
+    if args.locked {
+        return in_cache(args, inputs).map(Some);
     }
     let contents = match &args.cache {
         Some(folder) => Contents::cache(folder),
@@ -243,7 +308,7 @@ fn check_reproducible(
     let mut shown = Shown::new(report, "packing again", stop);
     let jobs = if jobs == 1 { 3 } else { 1 };
     let again = first.again(jobs, &mut shown)?;
-    let rendered = render(&Inputs::load(args)?)?;
+    let rendered = render(&load(args)?)?;
     for file in &rendered {
         let found = Digest::of(file.text.as_bytes());
         if first.manifest().file(&file.path).map(|entry| entry.sha256) != Some(found) {
@@ -349,19 +414,7 @@ mod tests {
     /// anew with `QUANTYKUBE_GOLDEN=write cargo test -p quantykube-bundle golden`.
     #[test]
     fn golden_renderings() {
-        let build = Build {
-            spec: None,
-            output: None,
-            jobs: None,
-            templates: None,
-            sign: None,
-            base: None,
-            credentials: None,
-            cache: None,
-            dry_run: false,
-            check_reproducible: false,
-        };
-        let mut inputs = Inputs::load(&build).unwrap();
+        let mut inputs = Inputs::load(None, None, Choice::Everything).unwrap();
         inputs.draft.version = "0.0.0-golden".into();
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
         let rendered = render(&inputs).unwrap();

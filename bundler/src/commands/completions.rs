@@ -17,7 +17,8 @@ pub fn run(args: &Completions, report: &Reporter) -> Result<(), Failure> {
     Ok(())
 }
 
-fn script(shell: Shell) -> String {
+/// What a shell reads.
+pub fn script(shell: Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "quantykube-bundle", &mut script);
     let script = String::from_utf8(script).expect("our command line is UTF-8");

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::args::{self, Extract};
 use crate::check::{self, Expected};
+use crate::layout;
 use crate::watch::{Shown, Stop};
 
 /// Checks and unpacks a bundle.
@@ -38,6 +39,11 @@ pub fn run(args: &Extract, report: &Reporter) -> Result<(), Failure> {
         report.result(&text, value);
         return Ok(());
     }
+    // What cannot be read as bundle.json has it is damaged, and the extraction says where.
+    layout::check(&bundle).or_else(|failure| match failure.name {
+        "read" => Ok(()),
+        _ => Err(failure),
+    })?;
     let verified = bundle.extract(&args.dir, args::jobs(args.jobs), &mut shown)?;
     shown.finish();
     let folder = verified

@@ -1,6 +1,6 @@
 //! `man`: the manual pages.
 
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use quantykube_base::{Exit, Failure, Reporter};
 use serde_json::json;
@@ -20,12 +20,18 @@ pub fn run(args: &args::Man, report: &Reporter) -> Result<(), Failure> {
             Failure::new(Exit::Usage, "command", message)
         })?,
     };
-    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
-    let mut page = Vec::new();
-    Man::new(command)
-        .render(&mut page)
-        .map_err(|error| Failure::new(Exit::Failed, "man", "cannot write the page").because(error))?;
-    let page = String::from_utf8(page).expect("our command line is UTF-8");
-    report.result(page.trim_end(), json!({"page": format!("{name}.1"), "text": page}));
+    let (name, page) = page(&command);
+    report.result(page.trim_end(), json!({"page": name, "text": page}));
     Ok(())
+}
+
+/// The name and the text of a command's page. All of the command line must have been built.
+pub fn page(command: &Command) -> (String, String) {
+    let name = command.get_display_name().unwrap_or(command.get_name());
+    let mut page = Vec::new();
+    Man::new(command.clone())
+        .render(&mut page)
+        .expect("a page fits into memory");
+    let page = String::from_utf8(page).expect("our command line is UTF-8");
+    (format!("{name}.1"), page)
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::args::{self, Verify};
 use crate::check::{self, Expected};
 use crate::commands::join;
+use crate::layout;
 use crate::watch::{Shown, Stop};
 
 /// Checks a bundle and says its id.
@@ -65,6 +66,7 @@ fn check(
     let mut shown = Shown::new(report, "verifying", stop);
     let verified = bundle.verify(args::jobs(args.jobs), &mut shown)?;
     shown.finish();
+    layout::check(&bundle)?;
     Ok((bundle, key, verified))
 }
 

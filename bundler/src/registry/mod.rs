@@ -101,10 +101,10 @@ impl<'a> Registries<'a> {
         }
     }
 
-    #[expect(dead_code, reason = "the lock asks for tags")]
-    /// What a tag stands for now, and the manifest or index itself.
-    pub fn resolve(&mut self, name: &Reference, repository: &str, tag: &str) -> Result<(Digest, Vec<u8>), Failure> {
+    /// What the tag of `name` stands for now in `repository`, and the manifest or index itself.
+    pub fn resolve(&mut self, name: &Reference, repository: &str) -> Result<(Digest, Vec<u8>), Failure> {
         let stop = self.stop;
+        let tag = name.tag.as_deref().expect("a name without a digest has a tag");
         let what = format!("the manifest of the image {name} (tag {tag} in {repository})");
         let bytes = self.ask(repository, &what, stop, &mut |host, repository| {
             host.manifest(repository, tag)
@@ -112,7 +112,6 @@ impl<'a> Registries<'a> {
         Ok((Digest::of(&bytes), bytes))
     }
 
-    #[expect(dead_code, reason = "the lock asks for tags")]
     /// Whether the manifest or index with this digest is there still, and is what it was.
     pub fn look(&mut self, image: &Pulled) -> Result<(), Failure> {
         self.manifest(image, image.digest, None).map(drop)

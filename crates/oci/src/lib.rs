@@ -5,6 +5,7 @@
 //! layers are only measured, and whoever copies one compares its digest.
 
 mod archive;
+mod carry;
 mod digest;
 mod docker;
 mod error;
@@ -12,8 +13,10 @@ mod image;
 mod layout;
 mod merge;
 mod reference;
+mod walk;
 mod wire;
 
+pub use carry::archive;
 pub use digest::Digest;
 pub use docker::from_docker_archive;
 pub use error::Error;
@@ -21,4 +24,5 @@ pub use image::{Blob, DOCUMENT_MAX, Image, Place};
 pub use layout::{Missing, from_blobs, from_layout, missing};
 pub use merge::{Merged, merge};
 pub use reference::Reference;
+pub use walk::{Files, Held, Listed, compare, walk};
 pub use wire::ACCEPTED;

@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 
 use quantykube_base::{Exit, Failure, Unit};
 use quantykube_bundle_format::{BUNDLE_JSON, Folder, KeyId, PublicKey, Unverified, Verified};
+use quantykube_oci::Listed;
 
 use crate::args::Id;
+use crate::commands::layout::{self, InBundle};
 use crate::commands::{Context, trust};
 use crate::moves::store::{Bundle, File};
 
@@ -29,14 +31,24 @@ pub struct Meant {
 /// Checks every bit of a bundle: an archive, a folder, or where neither is given the folder of this program. Where a key
 /// is trusted, the signature comes before all else. Says with which key the bundle is truly signed.
 pub fn verify(context: &Context, given: Option<&Path>, meant: &Meant) -> Result<(Verified, Option<KeyId>), Failure> {
+    verify_images(context, given, meant).map(|(verified, key, _)| (verified, key))
+}
+
+/// As [`verify`], and gives the images of the bundle, too.
+pub fn verify_images(
+    context: &Context,
+    given: Option<&Path>,
+    meant: &Meant,
+) -> Result<(Verified, Option<KeyId>, Vec<Listed>), Failure> {
     let keys = trust::keys(&context.root, meant.key.as_ref())?;
     let mut signed_by = None;
     let path = match given {
         Some(path) => path.to_owned(),
         None => own_folder()?,
     };
-    let verified = if path.is_dir() {
-        Folder::open(&path).and_then(|folder| {
+    let (verified, archive) = match path.is_dir() {
+        true => {
+            let folder = Folder::open(&path)?;
             if !keys.is_empty() {
                 signed_by = Some(folder.check_signature(&keys)?);
             }
@@ -45,30 +57,33 @@ pub fn verify(context: &Context, given: Option<&Path>, meant: &Meant) -> Result<
                 .progress("verify", Unit::Bytes, Some(folder.manifest().size()));
             let verified = folder.verify(jobs(), &mut |done, _total| progress.set(done, ""));
             progress.finish();
-            verified
-        })
-    } else {
-        Unverified::open(&path).and_then(|archive| {
+            (verified?, None)
+        }
+        false => {
+            let archive = Unverified::open(&path)?;
             if !keys.is_empty() {
                 signed_by = Some(archive.check_signature(&keys)?);
             }
             let mut progress = context.reporter.progress("verify", Unit::Bytes, Some(archive.length()));
             let verified = archive.verify(jobs(), &mut |done, _total| progress.set(done, ""));
             progress.finish();
-            verified
-        })
+            (verified?, Some(archive))
+        }
     };
-    let verified = verified?;
     let found = verified.id().to_string();
-    match &meant.id {
-        Some(id) if id.text() != found => Err(Failure::new(
+    if let Some(id) = meant.id.as_ref().filter(|id| id.text() != found) {
+        return Err(Failure::new(
             Exit::NotVerified,
             "other-bundle",
             format!("this bundle's id is {found}, expected {}", id.text()),
         )
-        .hint("this is another bundle than the one that was meant; do not install it")),
-        _ => Ok((verified, signed_by)),
+        .hint("this is another bundle than the one that was meant; do not install it"));
     }
+    let images = layout::walk(&InBundle {
+        verified: &verified,
+        archive: archive.as_ref(),
+    })?;
+    Ok((verified, signed_by, images))
 }
 
 /// Where a key is trusted, systemd starts no program of a folder before that folder is proven: a move's unit is started from

@@ -7,6 +7,7 @@ pub mod etcd_quiet;
 pub mod first_boot;
 pub mod gate_store;
 pub mod history;
+pub mod images;
 pub mod install;
 pub mod kubeadm_config;
 pub mod migrate;
@@ -21,6 +22,7 @@ pub mod verify;
 pub mod version;
 
 pub mod bundle;
+mod layout;
 mod narrator;
 mod outcome;
 mod outlook;
