@@ -3,23 +3,24 @@
 # onto the store out of a bundle and back, and compares everything.
 # usage: scripts/kubeadm.sh move [--long] [--bundle FILE]
 #        scripts/kubeadm.sh cuts [--bundle FILE]
-#        scripts/kubeadm.sh seed
+#        scripts/kubeadm.sh seed [--long]
 #        move    there, back, and there again through a power cut
-#        --long  also kubeadm's own renewals on a moved node, and twelve power cuts
+#        --long  also kubeadm's own renewals on a moved node, and twelve power cuts; one more boot with the seed, and one
+#                with a byte of its bundle changed
 #        cuts    only the twelve power cuts
-#        seed    a first boot with a seed of cloud-init that holds a signed bundle, and one more boot
+#        seed    a first boot with a seed of cloud-init that holds a signed bundle
 # Without --bundle it takes the newest dist/*.tar.gz. The first run makes the machine (scripts/vm bake).
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 
-usage() { sed -n '4,10s/^# //p' "$0" >&2; exit 2; }
+usage() { sed -n '4,11s/^# //p' "$0" >&2; exit 2; }
 
 case ${1-} in move | cuts | seed) verb=$1 ;; *) usage ;; esac
 shift
 bundle="" arguments=()
 while [ $# -gt 0 ]; do
     case $1 in
-        --long) [ "$verb" = move ] || usage; arguments+=(--long) ;;
+        --long) [ "$verb" != cuts ] || usage; arguments+=(--long) ;;
         --bundle) [ $# -ge 2 ] || usage; bundle=$2; shift ;;
         *) usage ;;
     esac
@@ -39,7 +40,7 @@ if [ "$verb" = seed ]; then
     ) >/dev/null
     "$root/scripts/vm" bake >/dev/null
     (cd "$root" && cargo build -q --locked -p quantykube-test-kubeadm)
-    "$CARGO_TARGET_DIR/debug/quantykube-test-kubeadm" seed "$work/seed.iso"
+    "$CARGO_TARGET_DIR/debug/quantykube-test-kubeadm" seed "$work/seed.iso" "${arguments[@]}"
     exit
 fi
 

@@ -1,7 +1,7 @@
 //! What `scripts/kubeadm.sh` runs: a real kubeadm cluster moved onto the store and back.
 //! usage: quantykube-test-kubeadm move BUNDLE [--long]
 //!        quantykube-test-kubeadm cuts BUNDLE
-//!        quantykube-test-kubeadm seed SEED
+//!        quantykube-test-kubeadm seed SEED [--long]
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -26,15 +26,19 @@ fn main() -> ExitCode {
         ["move", bundle, "--long"] => (*bundle, true, true, true),
         ["cuts", bundle] => (*bundle, false, false, true),
         ["seed", seed] => (*seed, false, false, false),
+        ["seed", seed, "--long"] => (*seed, false, true, false),
         _ => {
-            eprintln!("usage: quantykube-test-kubeadm move BUNDLE [--long] | cuts BUNDLE | seed SEED");
+            eprintln!("usage: quantykube-test-kubeadm move BUNDLE [--long] | cuts BUNDLE | seed SEED [--long]");
             return ExitCode::from(2);
         }
     };
     let bundle = Path::new(bundle);
     let mut tally = Tally::new();
     if args[0] == "seed" {
-        seed::first_boot(bundle, &mut tally);
+        seed::first_boot(bundle, &mut tally, long);
+        if long {
+            seed::broken(bundle, &mut tally);
+        }
     }
     if round {
         let mut bench = Bench::set_up(bundle);

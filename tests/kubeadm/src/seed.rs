@@ -12,8 +12,8 @@ use crate::tally::Tally;
 
 const OUTCOME: &str = "cat /var/lib/quantykube/first-boot/outcome.json";
 
-/// Boots the cluster's node with the seed, and once more.
-pub fn first_boot(seed: &Path, tally: &mut Tally) {
+/// Boots the cluster's node with the seed; `long`: and once more.
+pub fn first_boot(seed: &Path, tally: &mut Tally, long: bool) {
     let begun = Instant::now();
     let mut bench = Bench::bare(Vm::boot_with(Disk::Node, Some(seed)));
     println!(
@@ -57,6 +57,9 @@ pub fn first_boot(seed: &Path, tally: &mut Tally) {
         || format!("{:?}", compared.wrong.iter().take(8).collect::<Vec<_>>()),
     );
 
+    if !long {
+        return;
+    }
     // It may be gone before it answers.
     let _ = bench.vm.try_run("systemctl poweroff", Duration::from_secs(5));
     bench.vm.wait_until_off(LONG);
@@ -76,6 +79,34 @@ pub fn first_boot(seed: &Path, tally: &mut Tally) {
     let moves = status(&bench)["journals"].as_array().map_or(0, Vec::len);
     tally.same("a second boot moves nothing", &moves, &1);
     tally.same("and leaves the outcome as it is", &bench.vm.run(OUTCOME).out, &outcome);
+}
+
+/// The same with one byte of the bundle changed: it ends in an error, and nothing is touched.
+pub fn broken(seed: &Path, tally: &mut Tally) {
+    let mut bytes = std::fs::read(seed).expect("the seed can be read");
+    // The bundle takes nearly all of the seed.
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let other = folder.path().join("seed.iso");
+    std::fs::write(&other, bytes).expect("a seed can be written");
+    let bench = Bench::bare(Vm::boot_with(Disk::Node, Some(&other)));
+    let said = ended(&bench);
+    tally.check(
+        "with one byte changed cloud-init ends in an error",
+        said.contains("status: error"),
+        || said.clone(),
+    );
+    let read: Value = serde_json::from_str(&bench.vm.run(OUTCOME).out).unwrap_or(Value::Null);
+    tally.same(
+        "with one byte changed the outcome",
+        &read["name"],
+        &json!("checksum-differs"),
+    );
+    bench.serves();
+    tally.same("the API server runs on etcd", &bench.serves_from().as_str(), &ETCD);
+    let left = "ls /var/lib/quantykube /usr/local/lib/quantykube /etc/systemd/system | grep -E '^(install|store|bundle|[0-9].*|quantykube-(store|guard|recover|resume).*)$'";
+    tally.same("nothing of a move is there", &bench.vm.run(left).out.trim(), &"");
 }
 
 /// What cloud-init says once it has ended.
