@@ -20,6 +20,10 @@ pub(crate) const HEADER_AT: [u64; 2] = [0, 4096];
 pub(crate) const MARK_AT: u64 = 8192;
 /// Where slot 0 begins.
 pub(crate) const SLOTS_AT: u64 = 65536;
+/// The largest segment that is believed: recovery has one of them in memory.
+pub(crate) const SEGMENT_BYTES_MAX: u32 = 64 << 20;
+/// Numbers of frames, segments and revisions are below it, so that counting on from them never overflows.
+pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 /// Length of the used part of a header copy, its checksum included.
 pub(crate) const HEADER_LEN: usize = 128;
 /// Length of the used part of the mark page.
@@ -111,7 +115,8 @@ impl Header {
             });
         }
         let segment_bytes = u32_at(page, 20);
-        if !intact || format == 0 || segment_bytes < 4096 || !segment_bytes.is_multiple_of(4096) {
+        let possible = (4096..=SEGMENT_BYTES_MAX).contains(&segment_bytes) && segment_bytes.is_multiple_of(4096);
+        if !intact || format == 0 || !possible {
             return Ok(None);
         }
         Ok(Some(Header {
@@ -202,6 +207,16 @@ impl SegmentHeader {
         let checksum = crc32c::crc32c(&header[..SEGMENT_HEADER_LEN - 4]);
         header[SEGMENT_HEADER_LEN - 4..].copy_from_slice(&checksum.to_le_bytes());
         header
+    }
+
+    /// Whether addresses in the segment, and numbers counted on from it, are numbers.
+    pub(crate) fn is_possible(&self, segment_bytes: u32) -> bool {
+        match self.kind {
+            SegmentKind::Log { sequence, first_seq } => {
+                (1..NUMBER_MAX / u64::from(segment_bytes)).contains(&sequence) && first_seq < NUMBER_MAX
+            }
+            SegmentKind::Checkpoint { id, .. } => id < NUMBER_MAX,
+        }
     }
 
     pub(crate) fn decode(header: &[u8]) -> Option<SegmentHeader> {

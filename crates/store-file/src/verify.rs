@@ -76,7 +76,8 @@ pub fn check(path: &Path) -> Result<Checked, Error> {
 /// As [`check`].
 pub fn check_on(disk: Arc<dyn Disk>) -> Result<Checked, Error> {
     let state = recover(&disk, 0)?;
-    let mut walk = Walk::new(&state);
+    let file_bytes = disk.len().map_err(Error::io("reading the store file's length"))?;
+    let mut walk = Walk::new(&state, file_bytes);
     for (sequence, segment) in state.space.log() {
         walk.segment(
             &*disk,
@@ -117,7 +118,7 @@ pub fn check_on(disk: Arc<dyn Disk>) -> Result<Checked, Error> {
         value_bytes: entries()
             .flat_map(|entry| entry.versions().map(|ver| u64::from(ver.len)))
             .sum(),
-        file_bytes: disk.len().map_err(Error::io("reading the store file's length"))?,
+        file_bytes,
     })
 }
 
@@ -135,7 +136,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(state: &'a Recovered) -> Walk<'a> {
+    fn new(state: &'a Recovered, file_bytes: u64) -> Walk<'a> {
         let mut wanted = HashMap::new();
         for entry in state.index.entries() {
             for ver in entry.versions().filter(|ver| !ver.is_tombstone()) {
@@ -144,14 +145,26 @@ impl<'a> Walk<'a> {
         }
         // The compacted revision itself may be that of an import, which has no transaction.
         let first = state.compacted.max(state.header.imported).max(1) + 1;
-        Walk {
+        let mut walk = Walk {
             state,
             wanted,
-            revisions: (first..=state.head).collect(),
+            revisions: BTreeSet::new(),
             chain: 0,
             problems: Vec::new(),
             frames: 0,
+        };
+        // Each revision has a frame: with more of them than the file has room for, none is looked for.
+        let most = (file_bytes / FRAME_HEADER_LEN as u64) as i64;
+        if state.head - first < most {
+            walk.revisions = (first..=state.head).collect();
+        } else {
+            let what = format!(
+                "the history from revision {first} to {} cannot be in {file_bytes} bytes",
+                state.head
+            );
+            walk.problem(0, what);
         }
+        walk
     }
 
     fn problem(&mut self, offset: u64, what: impl Into<String>) {

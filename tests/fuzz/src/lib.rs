@@ -16,4 +16,5 @@ pub mod run;
 pub mod shrink;
 pub mod side;
 pub mod step;
+pub mod targets;
 pub mod watching;

@@ -9,6 +9,7 @@ use std::time::Instant;
 use clap::{Parser, ValueEnum};
 use quantykube_fuzz::run::{Counts, Fault, Sides};
 use quantykube_fuzz::side::Kind;
+use quantykube_fuzz::targets::{self, TargetArgs};
 use quantykube_fuzz::{generate, shrink, step};
 
 /// Sends the same seeded random requests to two servers and compares every answer and every event
@@ -25,7 +26,7 @@ struct Args {
     /// Requests of one slice
     #[arg(long, default_value_t = 10_000)]
     slice: usize,
-    /// The number of the first slice
+    /// The number of the first slice, or input
     #[arg(long, default_value_t = 0)]
     first: u64,
     /// The seed; drawn if it is not given
@@ -58,6 +59,8 @@ struct Args {
     /// Go on with other slices after a difference
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    targets: TargetArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -84,11 +87,24 @@ struct Total {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Some(target) = args.targets.target {
+        let seed = args.seed.unwrap_or_else(|| rand::random_range(0..u64::from(u32::MAX)));
+        let run = if args.targets.inside.is_some() {
+            targets::inside
+        } else {
+            targets::watch
+        };
+        return code(run(target, seed, args.first, &args.targets));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build();
-    match runtime.expect("a runtime").block_on(run(args)) {
+    code(runtime.expect("a runtime").block_on(run(args)))
+}
+
+fn code(outcome: Result<bool, String>) -> ExitCode {
+    match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

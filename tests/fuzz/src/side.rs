@@ -100,6 +100,11 @@ impl Side {
         Ok(())
     }
 
+    /// SIGKILL, and no new start.
+    pub fn kill(&mut self) {
+        self.server.kill();
+    }
+
     /// How it ended, if it did.
     pub fn ended(&mut self) -> Option<String> {
         let status = self.server.ended()?;

@@ -13,6 +13,7 @@
 //!
 //! Nothing is written here: what has to be cleaned is given back as a list.
 
+mod believed;
 mod replay;
 mod scan;
 mod tail;
@@ -103,6 +104,7 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, quota: u64) -> Result<Recovered, Err
     state.replayed_from = state.tail;
     let evidence = state.header.durable_seq.max(headers.mark);
     tail::replay_log(&**disk, &mut state, &slots, evidence)?;
+    believed::state(&state)?;
     account(&mut state);
     Ok(state)
 }
@@ -168,6 +170,9 @@ fn load_checkpoint(disk: &dyn Disk, state: &mut Recovered, slots: &Slots) -> Res
             ),
         ));
     }
+    if !believed::end(&end, state.header.segment_bytes) {
+        return Err(unparsable(stopped, "the end of a checkpoint"));
+    }
     state.space.set_checkpoint(segments);
     for (sequence, segment) in loading.segments {
         let found = slots.log.get(&sequence).is_some_and(|found| found.slot == segment.slot);
@@ -176,6 +181,9 @@ fn load_checkpoint(disk: &dyn Disk, state: &mut Recovered, slots: &Slots) -> Res
                 state.space.slot_at(segment.slot),
                 format!("the header of segment {sequence} of the log is not here, where checkpoint {id} has it"),
             ));
+        }
+        if !believed::segment(&segment, state.header.segment_bytes) {
+            return Err(unparsable(stopped, "a checkpoint's list of segments"));
         }
         state.space.add_segment(sequence, segment);
     }
@@ -210,7 +218,13 @@ fn take_frame(state: &mut Recovered, loading: &mut Loading, kind: Kind, payload:
             let value = Bytes::copy_from_slice(reader.bytes()?);
             state.notes.insert(name, value);
         }
-        Kind::Revisions => loading.revisions.push(read_revisions(payload)?),
+        Kind::Revisions => {
+            let (first, addresses) = read_revisions(payload)?;
+            if !believed::number(first) {
+                return Err(Malformed);
+            }
+            loading.revisions.push((first, addresses));
+        }
         Kind::Segments => loading.segments.extend(read_segments(payload)?),
         Kind::End => loading.end = Some(End::decode(payload)?),
         _ => return Err(Malformed),
@@ -225,7 +239,8 @@ fn add_entry(index: &mut Index, key: &[u8], versions: &[crate::index::Ver]) -> R
     }
     let last = index.get(key).map(|entry| entry.latest().revision());
     match (last, versions.first()) {
-        (Some(last), Some(first)) if last < first.revision() => {}
+        (Some(last), Some(first))
+            if last < first.revision() && versions.is_sorted_by(|a, b| a.revision() < b.revision()) => {}
         _ => return Err(Malformed),
     }
     for ver in versions {

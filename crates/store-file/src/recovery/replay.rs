@@ -70,7 +70,7 @@ fn transaction(state: &mut Recovered, part: &Part, revision: &mut i64) -> Result
                 continue;
             }
         };
-        next.sub += 1;
+        next.sub = next.sub.checked_add(1).ok_or(Malformed)?;
         *revision = next.main;
         let known = state
             .index
@@ -101,7 +101,11 @@ fn event(state: &mut Recovered, kind: Kind, payload: &[u8]) -> Result<(), Malfor
             state.leases.insert(lease.id, lease);
         }
         Kind::Compact => {
-            state.compacted = state.compacted.max(reader.signed()?);
+            let compacted = reader.signed()?;
+            if compacted > state.head {
+                return Err(Malformed);
+            }
+            state.compacted = state.compacted.max(compacted);
             state.revisions.forget_before(state.compacted);
         }
         Kind::Note => {

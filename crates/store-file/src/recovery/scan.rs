@@ -95,7 +95,7 @@ pub(crate) fn scan_slots(disk: &dyn Disk, segment_bytes: u32) -> Result<Slots, E
     for slot in 0..slots.count {
         let at = SLOTS_AT + u64::from(slot) * u64::from(segment_bytes);
         let page = read_padded(disk, at, PAGE)?;
-        match SegmentHeader::decode(&page) {
+        match SegmentHeader::decode(&page).filter(|header| header.is_possible(segment_bytes)) {
             Some(header) => slots.add(slot, header),
             None if page.iter().all(|byte| *byte == 0) => {}
             None => {

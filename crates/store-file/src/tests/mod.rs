@@ -3,6 +3,7 @@
 mod basic;
 mod crash;
 mod damage;
+mod forged;
 mod full;
 mod hold;
 mod model;
