@@ -185,6 +185,7 @@ mod tests {
         // Nothing is given beyond what is there.
         let last = store.get(&999_u32.to_le_bytes(), revision).unwrap();
         assert!(store.in_memory(last.value.offset, 205).is_none());
+        transaction.commit().unwrap();
     }
 
     #[test]
