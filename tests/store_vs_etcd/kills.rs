@@ -148,9 +148,11 @@ fn etcd_keeps_what_it_acknowledged() {
     kill_loop(Kind::Etcd, 2);
 }
 
+/// QUANTYKUBE_STORE_KILLS says how many kills; `scripts/test --long` takes 200.
 #[test]
 fn the_store_keeps_what_it_acknowledged() {
-    kill_loop(Kind::Store, 10);
+    let kills = std::env::var("QUANTYKUBE_STORE_KILLS").unwrap_or_else(|_| "10".to_owned());
+    kill_loop(Kind::Store, kills.parse().expect("QUANTYKUBE_STORE_KILLS is a number"));
 }
 
 /// A watch that is resumed after a kill sees every revision exactly once.

@@ -85,16 +85,12 @@ impl Store {
 
     /// The frame at an address: from memory, or from the file through the window.
     fn frame_at(&self, address: Address, window: &mut Window) -> Result<(FrameHeader, Bytes), Error> {
-        if let Some(bytes) = self.in_memory(address) {
+        if let Some(bytes) = self.in_memory(address, FRAME_HEADER_LEN) {
             // Made by this process: its checksum is for the medium.
             let header = FrameHeader::decode(&bytes).ok_or(Error::Gone)?;
-            let end = FRAME_HEADER_LEN + header.len as usize;
-            let whole = end <= bytes.len();
-            return if whole {
-                Ok((header, bytes.slice(FRAME_HEADER_LEN..end)))
-            } else {
-                Err(Error::Gone)
-            };
+            let whole = self.in_memory(address, FRAME_HEADER_LEN + header.len as usize);
+            let whole = whole.ok_or(Error::Gone)?;
+            return Ok((header, whole.slice(FRAME_HEADER_LEN..)));
         }
         let offset = self.space.offset(address).ok_or(Error::Gone)?;
         let rest = (self.space.segment_bytes() - address % self.space.segment_bytes()) as usize;

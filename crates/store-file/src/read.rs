@@ -39,10 +39,8 @@ impl Store {
     /// new [`Store::get`] tells which.
     pub fn value(&self, version: &Version) -> Result<Bytes, Error> {
         let (address, len) = (version.value.offset, version.value.len as usize);
-        if let Some(bytes) = self.in_memory(address)
-            && bytes.len() >= len + 4
-        {
-            return Ok(bytes.slice(4..len + 4));
+        if let Some(bytes) = self.in_memory(address, len + 4) {
+            return Ok(bytes.slice(4..));
         }
         let offset = self.space.offset(address).ok_or(Error::Gone)?;
         read_value(&*self.disk, offset, len)
@@ -56,10 +54,8 @@ impl Store {
         let mut at = 0;
         while let Some(first) = versions.get(at) {
             let len = first.value.len as usize + 4;
-            if let Some(bytes) = self.in_memory(first.value.offset)
-                && bytes.len() >= len
-            {
-                visit(at, &bytes[4..len]);
+            if let Some(bytes) = self.in_memory(first.value.offset, len) {
+                visit(at, &bytes[4..]);
                 at += 1;
                 continue;
             }
@@ -95,7 +91,7 @@ impl Store {
             let value = version.value;
             let after = value.offset + 4 + u64::from(value.len);
             let near = value.offset >= end && value.offset - end <= GAP_BYTES && after - first.offset <= WINDOW_BYTES;
-            if !near || segment(value.offset) != segment(first.offset) || self.in_memory(value.offset).is_some() {
+            if !near || segment(value.offset) != segment(first.offset) || self.in_memory(value.offset, 1).is_some() {
                 break;
             }
             end = after;
@@ -104,13 +100,17 @@ impl Store {
         count
     }
 
-    /// The bytes from an address on that are not written yet, or were lately.
-    pub(crate) fn in_memory(&self, address: Address) -> Option<Bytes> {
+    /// `len` bytes from an address on that are not written yet, or were lately. Of a transaction that is being made no
+    /// more than these are copied: it may read each of its values.
+    pub(crate) fn in_memory(&self, address: Address, len: usize) -> Option<Bytes> {
         if self.open.active && !self.open.bytes.is_empty() && address >= self.open.address {
             let at = (address - self.open.address) as usize;
-            return self.open.bytes.get(at..).map(Bytes::copy_from_slice);
+            return self.open.bytes.get(at..at + len).map(Bytes::copy_from_slice);
         }
-        self.recent.from(address)
+        self.recent
+            .from(address)
+            .filter(|bytes| bytes.len() >= len)
+            .map(|bytes| bytes.slice(..len))
     }
 }
 
@@ -156,6 +156,38 @@ mod tests {
     use super::*;
     use crate::{Identity, Options, SimDisk, Tuning};
 
+    /// Counted in bytes: what is given of the frame that is being made was copied.
+    #[test]
+    fn a_transaction_that_reads_all_its_values_copies_each_once() {
+        let identity = Identity {
+            cluster_id: 1,
+            member_id: 2,
+            raft_term: 3,
+        };
+        let tuning = Tuning {
+            segment_bytes: 1 << 20,
+            ..Tuning::small()
+        };
+        let options = Options { quota: 0, identity };
+        let mut store = Store::create_on(Arc::new(SimDisk::new()), options, tuning).unwrap();
+        let mut transaction = store.begin(1000, 300_000, false).unwrap();
+        for n in 0..1000_u32 {
+            transaction.put(n.to_le_bytes().to_vec().into(), vec![n as u8; 200].into(), 0);
+        }
+        let (store, revision) = (transaction.store(), transaction.revision());
+        let mut copied = 0;
+        for n in 0..1000_u32 {
+            let version = store.get(&n.to_le_bytes(), revision).unwrap();
+            assert_eq!(store.value(&version).unwrap(), vec![n as u8; 200]);
+            copied += store.in_memory(version.value.offset, 204).unwrap().len();
+        }
+        assert_eq!(copied, 1000 * 204);
+        // Nothing is given beyond what is there.
+        let last = store.get(&999_u32.to_le_bytes(), revision).unwrap();
+        assert!(store.in_memory(last.value.offset, 205).is_none());
+        transaction.commit().unwrap();
+    }
+
     #[test]
     fn many_values_are_read_at_once_in_any_order_and_each_is_checked() {
         let disk = SimDisk::new();
@@ -195,7 +227,10 @@ mod tests {
         }
         // One that was damaged is found among its neighbours, and those before it were given out.
         let damaged = store.get(&[7], store.revision()).unwrap().value.offset;
-        assert!(store.in_memory(damaged).is_none(), "the value is read from the medium");
+        assert!(
+            store.in_memory(damaged, 1).is_none(),
+            "the value is read from the medium"
+        );
         let at = store.space.offset(damaged).unwrap() + 50;
         disk.write_at(at, b"x").unwrap();
         let (values, outcome) = read(&orders[0]);
