@@ -94,8 +94,13 @@ impl Judge for Bbolt {
         plant(planted);
         let original = &self.originals[rng.random_range(0..self.originals.len())];
         let mut bytes = original.clone();
-        for _ in 0..rng.random_range(1..5) {
-            change(rng, &mut bytes);
+        if planted == Some(Plant::Silent) {
+            // Where nothing stands: the pages stay sound, so that the sum alone could tell.
+            bytes[PAGE - 1] ^= 1;
+        } else {
+            for _ in 0..rng.random_range(1..5) {
+                change(rng, &mut bytes);
+            }
         }
         let sum_fits = rng.random() || planted == Some(Plant::Silent);
         if sum_fits && bytes.len() > SUM {
