@@ -21,7 +21,7 @@ bundle="" arguments=()
 while [ $# -gt 0 ]; do
     case $1 in
         --long) [ "$verb" != cuts ] || usage; arguments+=(--long) ;;
-        --bundle) [ $# -ge 2 ] || usage; bundle=$2; shift ;;
+        --bundle) [ $# -ge 2 ] && [ "$verb" != seed ] || usage; bundle=$2; shift ;;
         *) usage ;;
     esac
     shift

@@ -3,9 +3,9 @@
 use std::io;
 use std::path::Path;
 
-use quantykube_base::Failure;
+use quantykube_base::{Exit, Failure};
 use quantykube_bundle_format::Unverified;
-use quantykube_oci::{DOCUMENT_MAX, Files, Held};
+use quantykube_oci::{DOCUMENT_MAX, Error, Files, Held};
 
 use crate::images;
 
@@ -49,10 +49,15 @@ pub fn check(bundle: &Unverified) -> Result<(), Failure> {
         .map(|image| (image.name.as_str(), image.digest.as_str()));
     quantykube_oci::walk(shown, &InBundle(bundle))
         .and_then(|listed| quantykube_oci::compare(shown, &listed, named))
-        .map_err(|error| {
-            images::failure(error).hint(
+        .map_err(|error| match &error {
+            // Nothing is known of what could not be read.
+            Error::Io { .. } => Failure {
+                exit: Exit::Failed,
+                ..images::failure(error)
+            },
+            _ => images::failure(error).hint(
                 "every byte is as bundle.json says, and yet the images are not whole: whatever built it made a mistake; build the \
                  bundle again",
-            )
+            ),
         })
 }

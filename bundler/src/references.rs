@@ -196,16 +196,22 @@ fn collect(value: &Value, field: &mut String, found: &mut Vec<Named>) {
         Value::Mapping(mapping) => {
             let of_volume = field.ends_with(".image") || field == "image";
             for (key, value) in mapping {
-                let Some(key) = key.as_str() else { continue };
                 if !field.is_empty() {
                     field.push('.');
                 }
-                field.push_str(key);
+                // Kubernetes takes other keys, such as numbers, for texts.
+                let key = key.as_str();
+                match key {
+                    Some(key) => field.push_str(key),
+                    None => field.push_str("(a key that is no text)"),
+                }
                 match value.as_str() {
-                    Some(name) if key == "image" || (of_volume && key == "reference") => found.push(Named {
-                        name: name.to_owned(),
-                        field: field.clone(),
-                    }),
+                    Some(name) if key == Some("image") || (of_volume && key == Some("reference")) => {
+                        found.push(Named {
+                            name: name.to_owned(),
+                            field: field.clone(),
+                        })
+                    }
                     _ => collect(value, field, found),
                 }
                 field.truncate(length);
@@ -305,6 +311,7 @@ mod tests {
             "image: nginx\n",
             "image: localhost:5000/nginx:1\n",
             "spec: {volumes: [{name: a, image: {reference: 'r.example/data:1', pullPolicy: Never}}]}\n",
+            "pools: {1: {image: 'example.org/x:1'}}\n",
             &format!("image: registry.k8s.io/pause@sha256:{}", "b".repeat(64)),
         ] {
             assert!(

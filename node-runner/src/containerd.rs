@@ -130,7 +130,7 @@ impl Containerd {
     /// Imports one image of the layout in `root`. `told` hears how many bytes of its blobs went in.
     ///
     /// # Errors
-    /// What containerd or `ctr` said; of this image nothing is there under its name then.
+    /// What containerd or `ctr` said; what is there under the image's name then, containerd knows alone.
     pub fn import(&self, root: &Path, image: &Listed, told: &mut dyn FnMut(u64)) -> Result<(), Failure> {
         let mut command = self.command();
         command.args(["import", "-"]).stdin(Stdio::piped());
@@ -172,7 +172,7 @@ impl Containerd {
     }
 
     fn cannot_run(&self, error: io::Error) -> Failure {
-        let message = format!("cannot run {}; nothing was touched", self.ctr.display());
+        let message = format!("cannot run {}", self.ctr.display());
         Failure::new(Exit::Refused, "no-ctr", message).because(error)
     }
 }

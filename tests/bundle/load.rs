@@ -158,7 +158,8 @@ import)
     esac
     cat > archive-$n
     tar -xOf archive-$n index.json | sed 's/.*"io.containerd.image.name":"\([^"]*\)".*"digest":"\([^"]*\)".*/\1 type \2 complete (2\/2)/' >> rows
-    echo >> rows ;;
+    echo >> rows
+    test "$(cat fail 2>/dev/null)" != late || { echo 'ctr: context deadline exceeded' >&2; exit 1; } ;;
 esac
 "#;
 
@@ -274,6 +275,11 @@ fn a_containerd_that_lies_or_goes_deaf_is_found_out() {
         fs::read(bench.path("state/imports")).unwrap() == imports,
         "nothing was loaded"
     );
+    // It says no when the image is in: something was changed.
+    fs::remove_file(bench.path("state/silent")).unwrap();
+    bench.put("state/fail", b"late");
+    load(&bench, &[]).failed(6, &[NAMES[0], "context deadline exceeded", "goes on from here"]);
+    assert!(fs::read_to_string(bench.path("state/rows")).unwrap().contains(NAMES[0]));
 }
 
 #[test]

@@ -123,8 +123,8 @@ impl Lister {
                 Some(Entry::File(length, _)) => length,
                 _ => 0,
             };
-            let summary = match self.known.remove(&id) {
-                Some((before, summary)) if before == length => summary,
+            let summary = match self.known.get(&id) {
+                Some((before, summary)) if *before == length => summary.clone(),
                 _ => Stored::read(system, &folder, &id)?.summary(number)?,
             };
             // A torn record that is written again has its old length: an open one is always read.

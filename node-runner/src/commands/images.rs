@@ -103,9 +103,11 @@ pub fn run(context: &Context, load: &Load) -> Result<Exit, Failure> {
     for image in &images {
         let state = state(image, before.get(&image.name));
         if state != State::Already {
-            one(context, &containerd, &layout, image)
-                .and_then(|()| is_there(&containerd, image))
-                .map_err(|failure| in_the_middle(failure, &states, images.len()))?;
+            let loaded = one(context, &containerd, &layout, image).and_then(|()| is_there(&containerd, image));
+            if let Err(failure) = loaded {
+                let touched = may_be_touched(&containerd, image, before.get(&image.name));
+                return Err(in_the_middle(failure, &states, images.len(), touched));
+            }
         }
         let (name, message) = tell(image, &state);
         context.reporter.step(name, &message);
@@ -179,15 +181,22 @@ fn is_there(containerd: &Containerd, image: &Listed) -> Result<(), Failure> {
     }
 }
 
-/// What was loaded before stays: it is whole, and calling again goes on from there.
-fn in_the_middle(failure: Failure, before: &[State], all: usize) -> Failure {
+/// Whether an image whose loading failed may be another one under its name than before: containerd says so, or cannot say.
+fn may_be_touched(containerd: &Containerd, image: &Listed, before: Option<&Had>) -> bool {
+    let now = containerd.list(&[&image.name]);
+    now.map_or(true, |now| now.get(&image.name) != before)
+}
+
+/// What was loaded before stays: it is whole, and calling again goes on from there. `touched`: the one that failed may have
+/// changed what is there, too.
+fn in_the_middle(failure: Failure, before: &[State], all: usize, touched: bool) -> Failure {
     let (done, loaded) = (before.len(), loaded(before));
     let message = format!(
         "{}; {done} of {all} images are there, {loaded} of them loaded now",
         failure.message
     );
-    let exit = match loaded {
-        0 => Exit::Failed,
+    let exit = match (loaded, touched) {
+        (0, false) => Exit::Failed,
         _ => Exit::Interrupted,
     };
     Failure {

@@ -69,10 +69,13 @@ fn failure(error: Error) -> Failure {
         Error::Io { .. } => (Exit::Failed, "read"),
         _ => (Exit::NotVerified, "image"),
     };
-    let failure = Failure::new(exit, name, error.to_string()).hint(
-        "every byte is as bundle.json says, and yet the images are not whole: whatever built it made a mistake; build the bundle \
-         again",
-    );
+    let mut failure = Failure::new(exit, name, error.to_string());
+    if exit == Exit::NotVerified {
+        failure = failure.hint(
+            "every byte is as bundle.json says, and yet the images are not whole: whatever built it made a mistake; build the \
+             bundle again",
+        );
+    }
     match std::error::Error::source(&error) {
         Some(_) => failure.because(error),
         None => failure,

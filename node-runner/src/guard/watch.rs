@@ -43,11 +43,11 @@ pub fn watch(context: &Context) -> Result<Exit, Failure> {
     let mut ready = false;
     loop {
         // The watch is set before the look: what changes in between is seen by one of the two.
-        let looked = lister.list(&context.root.journals(), system).and_then(|list| {
-            let standing = Standing::of(list);
-            follow_folder(&context.root, &standing, &mut watched);
-            Ok((look(&context.root, &standing, system)?, standing))
-        });
+        let standing = lister.list(&context.root.journals(), system).map(Standing::of);
+        // While the journals cannot be read, what is watched stays so.
+        let watch = standing.as_ref().unwrap_or(&Standing::Open);
+        follow_folder(&context.root, watch, &mut watched);
+        let looked = standing.and_then(|standing| Ok((look(&context.root, &standing, system)?, standing)));
         let mut wait = LOOK_EVERY;
         match looked {
             // A move that is open may end at any moment, and nothing in the watched folder tells so.

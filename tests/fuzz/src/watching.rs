@@ -164,6 +164,8 @@ impl Stream {
             self.created += 1;
             if !response.canceled {
                 self.ids.insert(id);
+                // What an earlier watch with this id was told is not told to this one.
+                self.canceled.remove(&id);
                 self.last.remove(&id);
                 self.told_to.remove(&id);
             }

@@ -179,7 +179,11 @@ impl Node {
                 let nested = ids
                     .lines()
                     .any(|line| line.starts_with("NSpid:") && line.split_whitespace().count() == 3);
-                return nested && fs::read(folder.join("comm")).is_ok_and(|comm| comm.trim_ascii_end() == short);
+                // Its control group it keeps to the end.
+                let groups = fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
+                return nested
+                    && self.group.holds(&groups)
+                    && fs::read(folder.join("comm")).is_ok_and(|comm| comm.trim_ascii_end() == short);
             }
             first.rsplit(|byte| *byte == b'/').next() == Some(program.as_bytes())
                 && fs::read_link(folder.join("ns/pid")).is_ok_and(|other| other == namespace)

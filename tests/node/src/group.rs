@@ -2,9 +2,12 @@
 //! group: two nodes started from the same one would see each other's units as theirs.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+use crate::places;
 
 /// The hierarchies that systemd-nspawn looks at, by what `/proc/self/cgroup` calls them: version 2, and systemd's own where
 /// the machine has it beside.
@@ -19,7 +22,10 @@ pub struct Group {
 impl Group {
     /// Makes them below the group of this process.
     pub fn make(slot: usize) -> Group {
-        let name = format!("quantykube-node-{slot}");
+        // Another cache has slots of its own.
+        let mut cache = DefaultHasher::new();
+        places::node(slot).hash(&mut cache);
+        let name = format!("quantykube-node-{:08x}-{slot}", cache.finish() as u32);
         let own = fs::read_to_string("/proc/self/cgroup").expect("/proc/self/cgroup can be read");
         let mounts = fs::read_to_string("/proc/self/mounts").expect("/proc/self/mounts can be read");
         let folder = |(hierarchy, kind): (&str, &str)| {
@@ -44,6 +50,11 @@ impl Group {
     /// No other node on this machine has it.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether a process with this `/proc/PID/cgroup` is in one of them.
+    pub fn holds(&self, groups: &str) -> bool {
+        groups.lines().any(|line| line.split('/').any(|part| part == self.name))
     }
 
     /// A command that runs in them.

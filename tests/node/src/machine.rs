@@ -20,7 +20,7 @@ pub struct Node {
     pub(crate) options: Options,
     folder: PathBuf,
     power: Option<Power>,
-    group: Group,
+    pub(crate) group: Group,
     /// Held until the last process of the node is gone, also if the test is killed.
     lock: File,
 }

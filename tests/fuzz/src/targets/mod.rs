@@ -4,7 +4,8 @@
 //! process A (this one): starts B, sees how it ends      process B: input after input, each made of seed and number
 //! ```
 //! B has a limit on its address space and notes each input's number before it is judged, so that A can name the input
-//! that ended or stopped B. Any input comes again with `--seed S --first N --inputs 1`.
+//! that ended or stopped B. An input of `recovery` comes again with `--seed S --first N --inputs 1`; one of `requests` needs those
+//! before it, and half of those of `bbolt` begin with a snapshot that is another one each time.
 
 mod bolt;
 mod mutate;
@@ -12,7 +13,7 @@ mod recovery;
 mod requests;
 mod watcher;
 
-use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -95,7 +96,7 @@ trait Judge {
 /// What keeps it from starting.
 pub fn inside(target: Target, seed: u64, first: u64, args: &TargetArgs) -> Result<bool, String> {
     let note = args.inside.as_ref().ok_or("no file for the numbers")?;
-    let mut note = std::fs::File::create(note).map_err(|error| format!("{}: {error}", note.display()))?;
+    let note = std::fs::File::create(note).map_err(|error| format!("{}: {error}", note.display()))?;
     let mut judge: Box<dyn Judge> = match target {
         Target::Recovery => Box::new(recovery::Recovery::new()?),
         Target::Bbolt => Box::new(bolt::Bbolt::new()?),
@@ -106,7 +107,7 @@ pub fn inside(target: Target, seed: u64, first: u64, args: &TargetArgs) -> Resul
     let last = args.inputs.map_or(u64::MAX, |inputs| first.saturating_add(inputs));
     let (mut number, mut took) = (first, [0u64; 3]);
     while number < last && (args.inputs.is_some() || Instant::now() < end) {
-        note.write_all(format!("{number}\n").as_bytes())
+        note.write_all_at(format!("{number:020}").as_bytes(), 0)
             .map_err(|error| format!("the number of an input: {error}"))?;
         let mut rng = SmallRng::seed_from_u64(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number));
         let planted = args.plant.filter(|_| number >= first + 3);

@@ -40,7 +40,7 @@ pub fn watch(target: Target, seed: u64, first: u64, args: &TargetArgs) -> Result
     if let Some(plant) = args.plant {
         command.args(["--plant", &format!("{plant:?}").to_lowercase()]);
     }
-    // With a group of its own: a server that it started goes with it, however it ends.
+    // With a group of its own, so that all of it can be ended.
     command.process_group(0);
     let mut child = command.spawn().map_err(told("the process that takes the inputs"))?;
     let group = Pid::from_child(&child);
@@ -48,10 +48,9 @@ pub fn watch(target: Target, seed: u64, first: u64, args: &TargetArgs) -> Result
     let end_group = || {
         let _ = kill_process_group(group, Signal::KILL);
     };
-    let limit = if args.plant.is_some() {
-        Duration::from_secs(2)
-    } else {
-        INPUT_MAX
+    let limit = match args.plant {
+        Some(Plant::Hang) => Duration::from_secs(8),
+        _ => INPUT_MAX,
     };
     let mut last = (String::new(), Instant::now());
     let status = loop {
@@ -100,5 +99,9 @@ fn ended(name: &str, seed: u64, status: ExitStatus, note: &Path) -> Result<bool,
 /// The number of the input that is being judged; nothing before the first.
 fn last_number(note: &Path) -> String {
     let text = std::fs::read_to_string(note).unwrap_or_default();
-    text.lines().last().unwrap_or_default().to_owned()
+    let number = text.trim_start_matches('0');
+    match (text.is_empty(), number) {
+        (false, "") => "0".to_owned(),
+        _ => number.to_owned(),
+    }
 }
