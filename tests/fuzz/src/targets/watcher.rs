@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::{Target, TargetArgs};
+use super::{Plant, Target, TargetArgs};
 
 /// An input that takes longer never ends: the largest takes some 100 ms.
 const INPUT_MAX: Duration = Duration::from_secs(60);
