@@ -89,6 +89,10 @@ impl Site {
     }
 
     fn locked(&self) -> Ran {
+        self.locked_with(&[])
+    }
+
+    fn locked_with(&self, extra: &[&str]) -> Ran {
         let args = [
             "build",
             "spec.yaml",
@@ -98,7 +102,7 @@ impl Site {
             "--cache",
             "cache",
         ];
-        self.bench.run(&args)
+        self.bench.run(&[&args[..], extra].concat())
     }
 
     /// The bytes of a locked build, which goes again.
@@ -428,16 +432,7 @@ fn a_lock_has_what_is_optional_and_a_build_asks_for_what_it_takes() {
         .put("spec.yaml", format!("{}}}]\n", part.trim_end()).as_bytes());
     site.write();
     let built = |extra: &[&str]| {
-        let args = [
-            "build",
-            "spec.yaml",
-            "-o",
-            "out/b.tar.gz",
-            "--locked",
-            "--cache",
-            "cache",
-        ];
-        let ran = site.bench.run(&[&args[..], extra].concat());
+        let ran = site.locked_with(extra);
         let _ = fs::remove_file(site.bench.path("out/b.tar.gz"));
         ran
     };

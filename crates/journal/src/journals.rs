@@ -51,9 +51,7 @@ impl Journals {
 
     /// The move that is neither done nor put back, if there is one.
     pub fn open_move(&self, system: &dyn System) -> Result<Option<Summary>, Error> {
-        let list = self.list(system)?;
-        let open = list.iter().rposition(Summary::is_open);
-        Ok(open.and_then(|at| list.into_iter().nth(at)))
+        Ok(self.list(system)?.into_iter().rev().find(Summary::is_open))
     }
 
     /// The newest install of a move that is in force: done, and not undone by a later plan.

@@ -156,20 +156,24 @@ mod tests {
     use super::*;
     use crate::{Identity, Options, SimDisk, Tuning};
 
-    /// Counted in bytes: what is given of the frame that is being made was copied.
-    #[test]
-    fn a_transaction_that_reads_all_its_values_copies_each_once() {
+    fn created(disk: &SimDisk, tuning: Tuning) -> Store {
         let identity = Identity {
             cluster_id: 1,
             member_id: 2,
             raft_term: 3,
         };
+        let options = Options { quota: 0, identity };
+        Store::create_on(Arc::new(disk.clone()), options, tuning).unwrap()
+    }
+
+    /// Counted in bytes: what is given of the frame that is being made was copied.
+    #[test]
+    fn a_transaction_that_reads_all_its_values_copies_each_once() {
         let tuning = Tuning {
             segment_bytes: 1 << 20,
             ..Tuning::small()
         };
-        let options = Options { quota: 0, identity };
-        let mut store = Store::create_on(Arc::new(SimDisk::new()), options, tuning).unwrap();
+        let mut store = created(&SimDisk::new(), tuning);
         let mut transaction = store.begin(1000, 300_000, false).unwrap();
         for n in 0..1000_u32 {
             transaction.put(n.to_le_bytes().to_vec().into(), vec![n as u8; 200].into(), 0);
@@ -191,13 +195,7 @@ mod tests {
     #[test]
     fn many_values_are_read_at_once_in_any_order_and_each_is_checked() {
         let disk = SimDisk::new();
-        let identity = Identity {
-            cluster_id: 1,
-            member_id: 2,
-            raft_term: 3,
-        };
-        let options = Options { quota: 0, identity };
-        let mut store = Store::create_on(Arc::new(disk.clone()), options, Tuning::small()).unwrap();
+        let mut store = created(&disk, Tuning::small());
         let value = |n: u8| vec![n; usize::from(n) * 13 % 700];
         for n in 0..60 {
             let mut transaction = store.begin(1, 701, false).unwrap();
